@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checksums and content names, one function each: XXH3 for records, BLAKE2b-256 for
+// content-addressed objects.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "headrace/base/export.h"
+
+namespace headrace::base {
+
+/// XXH3, 64 bits (Yann Collet's xxHash 0.8 specification).
+HR_API uint64_t xxh3_64(std::span<const std::byte> bytes);
+HR_API uint64_t xxh3_64(std::string_view text);
+/// XXH3, 128 bits, canonical (big-endian) byte order.
+HR_API std::array<std::byte, 16> xxh3_128(std::span<const std::byte> bytes);
+
+/// BLAKE2b with 32 bytes of output and no key (RFC 7693): what `b2sum -l 256` prints.
+class HR_API Blake2b256 {
+ public:
+  Blake2b256();
+  Blake2b256(Blake2b256&&) noexcept;
+  Blake2b256& operator=(Blake2b256&&) noexcept;
+  ~Blake2b256();
+  void update(std::span<const std::byte> bytes);
+  std::array<std::byte, 32> finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Lower-case hex.
+HR_API std::string hex(std::span<const std::byte> bytes);
+
+}  // namespace headrace::base

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/base/file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+
+#include "headrace/base/clock.h"
+
+namespace headrace::base {
+
+void Fd::reset() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+    fd_ = -1;
+  }
+}
+
+Result<Fd> open_file(const Path& path, int flags, unsigned mode) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) {
+    return errno_error(errno, "opening " + path.string());
+  }
+  return Fd(fd);
+}
+
+Result<void> write_all(int fd, std::string_view text, const Path& path) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      return errno_error(errno,
+                         "writing " + std::to_string(text.size()) + " bytes to " + path.string());
+    }
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+  return {};
+}
+
+Result<void> write_all(int fd, std::span<const std::byte> bytes, const Path& path) {
+  return write_all(fd, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
+                   path);
+}
+
+Result<void> sync_data(int fd, const Path& path) {
+  if (::fdatasync(fd) != 0) {
+    return errno_error(errno, "syncing " + path.string());
+  }
+  return {};
+}
+
+Result<void> sync_folder(const Path& folder) {
+  const Path where = folder.empty() ? Path(".") : folder;
+  HR_TRY(auto fd, open_file(where, O_RDONLY | O_DIRECTORY));
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) {  // EINVAL: the file system has no folder sync
+    return errno_error(errno, "syncing folder " + where.string());
+  }
+  return {};
+}
+
+Result<std::string> read_file(const Path& path, int64_t bytes_max) {
+  HR_TRY(auto fd, open_file(path, O_RDONLY));
+  struct stat info = {};
+  if (::fstat(fd.get(), &info) != 0) {
+    return errno_error(errno, "reading " + path.string());
+  }
+  if (S_ISDIR(info.st_mode)) {
+    return Error{Errc::invalid_argument, path.string() + " is a folder; a file is needed"};
+  }
+  std::string text;
+  text.resize(static_cast<size_t>(std::max<int64_t>(info.st_size, 4096)));
+  size_t used = 0;
+  for (;;) {
+    if (used == text.size()) {
+      text.resize(text.size() * 2);
+    }
+    const ssize_t count = ::read(fd.get(), text.data() + used, text.size() - used);
+    if (count < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      return errno_error(errno, "reading " + path.string());
+    }
+    if (count == 0) {
+      break;
+    }
+    used += static_cast<size_t>(count);
+    if (static_cast<int64_t>(used) > bytes_max) {
+      return Error{Errc::invalid_argument, path.string() + " holds more than the " +
+                                               std::to_string(bytes_max) + " bytes allowed here"};
+    }
+  }
+  text.resize(used);
+  return text;
+}
+
+Result<void> replace_file(const Path& path, std::string_view text, unsigned mode) {
+  std::string pattern = path.string() + ".XXXXXX";
+  Fd fd(::mkostemp(pattern.data(), O_CLOEXEC));
+  if (!fd.valid()) {
+    return errno_error(errno, "creating a temporary file beside " + path.string());
+  }
+  const auto write = [&]() -> Result<void> {
+    HR_TRY(write_all(fd.get(), text, pattern));
+    if (::fchmod(fd.get(), mode) != 0) {
+      return errno_error(errno, "setting the mode of " + pattern);
+    }
+    HR_TRY(sync_data(fd.get(), pattern));
+    if (::rename(pattern.c_str(), path.c_str()) != 0) {
+      return errno_error(errno, "renaming " + pattern + " to " + path.string());
+    }
+    return sync_folder(path.parent_path());
+  };
+  Result<void> result = write();
+  if (!result.ok()) {
+    ::unlink(pattern.c_str());
+  }
+  return result;
+}
+
+Result<void> make_folders(const Path& folder) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code) {
+    return errno_error(code.value(), "making folder " + folder.string());
+  }
+  return {};
+}
+
+Result<FileLock> FileLock::acquire(const Path& path, int64_t timeout_ms,
+                                   std::string_view holder_text) {
+  HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT, 0644));
+  const Deadline deadline = Deadline::in(std::chrono::milliseconds(timeout_ms));
+  auto pause = std::chrono::microseconds(200);
+  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return errno_error(errno, "locking " + path.string());
+    }
+    if (deadline.passed()) {
+      const std::string holder = read_file(path, 4096).value_or("an unknown process");
+      return Error{Errc::busy, path.string() + " is locked by " +
+                                   (holder.empty() ? "an unknown process" : holder) + "; waited " +
+                                   std::to_string(timeout_ms) + " ms"};
+    }
+    sleep_for(std::min<Micros>(pause, deadline.left()));
+    pause = std::min(pause * 2, std::chrono::microseconds(5000));
+  }
+  if (!holder_text.empty()) {
+    if (::ftruncate(fd.get(), 0) != 0) {
+      return errno_error(errno, "writing the holder into " + path.string());
+    }
+    HR_TRY(write_all(fd.get(), holder_text, path));
+  }
+  return FileLock(std::move(fd));
+}
+
+std::string holder_description(std::string_view command) {
+  char host[256] = "unknown";
+  ::gethostname(host, sizeof host - 1);
+  return "pid " + std::to_string(::getpid()) + " on " + host + " (" + std::string(command) +
+         ") since " + utc_text(system_clock().wall());
+}
+
+}  // namespace headrace::base

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The door to files: descriptors that close themselves, whole-file reads, durable replacement.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/export.h"
+#include "headrace/base/result.h"
+
+namespace headrace::base {
+
+using Path = std::filesystem::path;
+
+/// Own one file descriptor. Move-only; closes at destruction.
+class HR_API Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() { reset(); }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// open(2) with O_CLOEXEC added; the error names the path.
+HR_API Result<Fd> open_file(const Path& path, int flags, unsigned mode = 0644);
+
+/// Write all of `bytes`, retrying short writes and EINTR. `path` is for the message only.
+HR_API Result<void> write_all(int fd, std::span<const std::byte> bytes, const Path& path);
+HR_API Result<void> write_all(int fd, std::string_view text, const Path& path);
+
+/// fdatasync the file, fsync the folder; errors name the path.
+HR_API Result<void> sync_data(int fd, const Path& path);
+HR_API Result<void> sync_folder(const Path& folder);
+
+/// Read a whole file; `bytes_max` bounds it (`invalid_argument` above).
+HR_API Result<std::string> read_file(const Path& path, int64_t bytes_max = int64_t{1} << 32);
+
+/// Replace `path` durably: write a temporary file beside it, fdatasync, rename, fsync the folder.
+/// Afterwards the file is the old one or the new one, never a part, whatever happens in between.
+HR_API Result<void> replace_file(const Path& path, std::string_view text, unsigned mode = 0644);
+
+/// mkdir -p; the error names the folder that could not be made.
+HR_API Result<void> make_folders(const Path& folder);
+
+/// Hold an exclusive flock on a file for the object's life.
+class HR_API FileLock {
+ public:
+  /// Wait up to `timeout_ms` (0 = do not wait). `busy` when somebody else holds it; the message
+  /// carries the text that the holder wrote into the file. After success the file's text is
+  /// `holder_text`.
+  static Result<FileLock> acquire(const Path& path, int64_t timeout_ms,
+                                  std::string_view holder_text = {});
+
+ private:
+  explicit FileLock(Fd fd) : fd_(std::move(fd)) {}
+  Fd fd_;
+};
+
+/// "pid 123 on host a (headrace flow run) since 2026-01-01T00:00:00Z": what lock files carry.
+HR_API std::string holder_description(std::string_view command);
+
+}  // namespace headrace::base

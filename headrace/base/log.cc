@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/base/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "headrace/base/thread.h"
+
+namespace headrace::base {
+
+namespace {
+
+struct LogState {
+  Mutex mu;
+  std::function<void(LogLevel, std::string_view)> sink HR_GUARDED_BY(mu);
+  std::shared_ptr<spdlog::logger> logger;
+  LogState() {
+    logger = std::make_shared<spdlog::logger>("headrace",
+                                              std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+    const char* name = std::getenv("HEADRACE_LOG_LEVEL");
+    logger->set_level(name == nullptr ? spdlog::level::info : spdlog::level::from_str(name));
+  }
+};
+
+LogState& state() {
+  static LogState instance;
+  return instance;
+}
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug: return spdlog::level::debug;
+    case LogLevel::info: return spdlog::level::info;
+    case LogLevel::warning: return spdlog::level::warn;
+    case LogLevel::error: return spdlog::level::err;
+    case LogLevel::off: return spdlog::level::off;
+  }
+  return spdlog::level::off;
+}
+
+}  // namespace
+
+void log(LogLevel level, std::string_view text) {
+  LogState& log_state = state();
+  const auto wanted = to_spdlog(level);
+  if (wanted < log_state.logger->level()) {
+    return;
+  }
+  {
+    const MutexLock lock(log_state.mu);
+    if (log_state.sink) {
+      log_state.sink(level, text);
+      return;
+    }
+  }
+  log_state.logger->log(wanted, spdlog::string_view_t(text.data(), text.size()));
+}
+
+void set_log_level(LogLevel level) { state().logger->set_level(to_spdlog(level)); }
+
+void set_log_sink(std::function<void(LogLevel, std::string_view)> sink) {
+  const MutexLock lock(state().mu);
+  state().sink = std::move(sink);
+}
+
+}  // namespace headrace::base

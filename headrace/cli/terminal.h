@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person sees: a progress line with rate and ETA on a terminal, plain lines elsewhere;
+// aligned tables; colours.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/base/clock.h"
+
+namespace headrace::cli {
+
+/// stderr is a terminal and TERM is not "dumb".
+bool stderr_is_terminal();
+/// Colours: only on a terminal and without NO_COLOR.
+bool use_colour(int fd);
+
+/// Progress of a known number of items on stderr. On a terminal one line is redrawn at most 10
+/// times a second; elsewhere a plain line is printed every 10 s and at the end. Log lines are kept
+/// apart from the bar.
+class Progress {
+ public:
+  Progress(std::string label, int64_t total, base::Clock& clock = base::system_clock());
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// Counts so far. `eta_seconds` < 0: estimated from the rate.
+  void update(int64_t done, int64_t failed, int64_t running, double eta_seconds = -1.0);
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Aligned columns with a header; numbers right-aligned. For a pipe the same text without colours.
+class TextTable {
+ public:
+  explicit TextTable(std::vector<std::string> header);
+  void add(std::vector<std::string> row);
+  std::string text() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// "1 h 02 min", "3 min 10 s", "4.2 s", "12 ms".
+std::string duration_text(double seconds);
+
+/// Set by SIGINT/SIGTERM once `install_interrupt_handler` was called; a second signal ends the
+/// process at once (130).
+void install_interrupt_handler();
+bool interrupted();
+/// Becomes readable at the first signal; for event loops.
+int interrupt_fd();
+
+}  // namespace headrace::cli

@@ -1,0 +1,3 @@
+"""Version of headrace, in one place."""
+
+__version__ = "0.1.0"

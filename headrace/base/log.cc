@@ -4,9 +4,9 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include <cstdlib>
 #include <memory>
 
+#include "headrace/base/environment.h"
 #include "headrace/base/thread.h"
 
 namespace headrace::base {
@@ -21,8 +21,11 @@ struct LogState {
     logger = std::make_shared<spdlog::logger>("headrace",
                                               std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
-    const char* name = std::getenv("HEADRACE_LOG_LEVEL");
-    logger->set_level(name == nullptr ? spdlog::level::info : spdlog::level::from_str(name));
+    const auto name = environment("HEADRACE_LOG_LEVEL");
+    const auto wanted = name ? spdlog::level::from_str(*name) : spdlog::level::info;
+    // from_str answers "off" to a name it does not know: a typing error must not silence the log.
+    const bool unknown = wanted == spdlog::level::off && *name != "off";
+    logger->set_level(unknown ? spdlog::level::info : wanted);
   }
 };
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write lake/ and test.parquet out of the published wide CSV files; needs pyarrow and nothing else."""
+"""Write lake/ and test.parquet out of the published wide CSV files; needs pyarrow."""
 
 import csv
 import datetime

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,18 +19,31 @@ bool stderr_is_terminal();
 /// Colours: only on a terminal and without NO_COLOR.
 bool use_colour(int fd);
 
+/// Where progress is drawn. `write` gets whole pieces of text, escape sequences included.
+struct Screen {
+  bool terminal = false;
+  bool colour = false;
+  int columns = 80;
+  std::function<void(std::string_view)> write;
+};
+/// stderr as it is now.
+Screen stderr_screen();
+
 /// Progress of a known number of items on stderr. On a terminal one line is redrawn at most 10
 /// times a second; elsewhere a plain line is printed every 10 s and at the end. Log lines are kept
-/// apart from the bar.
+/// apart from the bar. One Progress at a time (it takes the log's sink); not thread-safe but for
+/// log lines of other threads.
 class Progress {
  public:
-  Progress(std::string label, int64_t total, base::Clock& clock = base::system_clock());
+  Progress(std::string label, int64_t total, base::Clock& clock = base::system_clock(),
+           Screen screen = stderr_screen());
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   /// Counts so far. `eta_seconds` < 0: estimated from the rate.
   void update(int64_t done, int64_t failed, int64_t running, double eta_seconds = -1.0);
+  /// Draw the last state and end the line; a second call does nothing.
   void finish();
 
  private:
@@ -52,10 +66,11 @@ class TextTable {
 std::string duration_text(double seconds);
 
 /// Set by SIGINT/SIGTERM once `install_interrupt_handler` was called; a second signal ends the
-/// process at once (130).
+/// process at once (130). May be called again: the handler stays, the flag is not cleared.
 void install_interrupt_handler();
 bool interrupted();
-/// Becomes readable at the first signal; for event loops.
+/// Becomes and stays readable at the first signal; for event loops. -1 before the handler is
+/// installed.
 int interrupt_fd();
 
 }  // namespace headrace::cli

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/cli/args.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <set>
+
+#include <CLI/CLI.hpp>
+
+#include "headrace/base/json.h"
+
+namespace headrace::cli {
+
+namespace {
+
+/// Edits (insert, delete, replace, swap of neighbours) between two words.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1);
+  std::vector<size_t> last(b.size() + 1);
+  std::vector<size_t> now(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) {
+    last[j] = j;
+  }
+  for (size_t i = 1; i <= a.size(); ++i) {
+    now[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        now[j] = std::min(now[j], before[j - 2] + 1);
+      }
+    }
+    std::swap(before, last);
+    std::swap(last, now);
+  }
+  return last[b.size()];
+}
+
+/// "--horizon" or "-p,--param" -> "horizon", "param"; a positional is its own key.
+std::string key_of(const Option& option) {
+  const size_t start = option.name.rfind("--");
+  if (start != std::string::npos) {
+    return option.name.substr(start + 2);
+  }
+  return option.name.substr(option.name.find_first_not_of('-'));
+}
+
+bool is_positional(const Option& option) { return !option.name.starts_with("-"); }
+
+/// The long form, as messages name it.
+std::string shown_name(const Option& option) {
+  return is_positional(option) ? option.name : "--" + key_of(option);
+}
+
+std::vector<std::string> option_names(const Command& command) {
+  std::vector<std::string> names = {"--json", "--help"};
+  for (const Option& option : command.options) {
+    if (!is_positional(option)) {
+      names.push_back(shown_name(option));
+    }
+  }
+  return names;
+}
+
+Parsed usage_error(std::string message, bool json, std::string_view hint_command) {
+  Parsed parsed;
+  parsed.error = !json;
+  parsed.exit_code = kExitUsage;
+  const std::string hint =
+      fmt::format("`headrace {}--help` shows what there is",
+                  hint_command.empty() ? std::string() : std::string(hint_command) + " ");
+  if (json) {
+    parsed.text = Json::object({{"error", Json::object({{"code", errc_name(Errc::invalid_argument)},
+                                                        {"message", message + "; " + hint}})}})
+                      .dump() +
+                  "\n";
+  } else {
+    parsed.text = "headrace: " + message + "; " + hint + "\n";
+  }
+  return parsed;
+}
+
+Parsed shown(std::string text) {
+  Parsed parsed;
+  parsed.text = std::move(text);
+  return parsed;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string near = nearest(word, candidates);
+  return near.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", near);
+}
+
+/// Words of the command line before its options, and options that may stand before the command.
+struct Leading {
+  std::vector<std::string> words;
+  size_t consumed = 0;
+  bool json = false;
+  bool help = false;
+  bool version = false;
+};
+
+const Command* find_command(const std::vector<Command>& commands,
+                            const std::vector<std::string>& words, size_t* used) {
+  const Command* found = nullptr;
+  std::string name;
+  for (size_t i = 0; i < words.size() && i < 3; ++i) {
+    name += (i == 0 ? "" : " ") + words[i];
+    for (const Command& command : commands) {
+      if (command.name == name) {
+        found = &command;
+        *used = i + 1;
+      }
+    }
+  }
+  return found;
+}
+
+std::set<std::string> nouns_of(const std::vector<Command>& commands) {
+  std::set<std::string> nouns;
+  for (const Command& command : commands) {
+    nouns.insert(command.name.substr(0, command.name.find(' ')));
+  }
+  return nouns;
+}
+
+Parsed no_such_command(const std::vector<Command>& commands, const std::string& noun,
+                       const std::string& verb, bool json) {
+  const std::set<std::string> nouns = nouns_of(commands);
+  if (!nouns.contains(noun)) {
+    const std::vector<std::string> names(nouns.begin(), nouns.end());
+    return usage_error(fmt::format("there is no command \"{}\"{}", noun, did_you_mean(noun, names)),
+                       json, "");
+  }
+  std::vector<std::string> verbs;
+  for (const Command& command : commands) {
+    if (command.name.starts_with(noun + " ")) {
+      verbs.push_back(command.name.substr(noun.size() + 1));
+    }
+  }
+  return usage_error(
+      fmt::format("\"{}\" has no verb \"{}\"{}", noun, verb, did_you_mean(verb, verbs)), json,
+      noun);
+}
+
+/// The value is of the option's kind and one of its choices; else what is wrong with it.
+std::string value_problem(const Option& option, const std::string& value) {
+  const char* end = value.data() + value.size();
+  if (option.kind == OptionKind::integer) {
+    int64_t number = 0;
+    const auto [stop, error] = std::from_chars(value.data(), end, number);
+    if (error != std::errc() || stop != end) {
+      return fmt::format("{} takes a whole number, not \"{}\"", shown_name(option), value);
+    }
+  }
+  if (option.kind == OptionKind::number) {
+    double number = 0;
+    const auto [stop, error] = std::from_chars(value.data(), end, number);
+    if (error != std::errc() || stop != end) {
+      return fmt::format("{} takes a number, not \"{}\"", shown_name(option), value);
+    }
+  }
+  if (!option.choices.empty() && std::ranges::find(option.choices, value) == option.choices.end()) {
+    return fmt::format("{} is one of {}, not \"{}\"{}", shown_name(option),
+                       fmt::join(option.choices, ", "), value, did_you_mean(value, option.choices));
+  }
+  return {};
+}
+
+/// One command's options in the parser library: it only splits words into values; what is required
+/// or allowed is decided here, so that messages are ours.
+class Splitter {
+ public:
+  explicit Splitter(const Command& command) : command_(command), app_("", "headrace") {
+    app_.set_help_flag("");
+    app_.allow_extras();
+    app_.add_flag("--json", json_);
+    app_.add_flag("-h,--help", help_);
+    values_.resize(command.options.size());
+    added_.resize(command.options.size(), nullptr);
+    app_.add_option("ARGUMENTS", positionals_)->expected(0, CLI::detail::expected_max_vector_size);
+    for (size_t i = 0; i < command.options.size(); ++i) {
+      const Option& option = command.options[i];
+      if (option.kind == OptionKind::flag) {
+        added_[i] = app_.add_flag(option.name);
+      } else if (!is_positional(option)) {
+        added_[i] = app_.add_option(option.name, values_[i]);
+        added_[i]->expected(1)->allow_extra_args(false);
+        added_[i]->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      }
+    }
+  }
+
+  /// Empty, or what cannot be split.
+  std::string split(std::vector<std::string> words) {
+    std::ranges::reverse(words);  // the library takes them from the back
+    try {
+      app_.parse(words);
+    } catch (const CLI::ParseError& error) {
+      std::string text = error.what();
+      while (text.ends_with('\n') || text.ends_with('.')) {
+        text.pop_back();
+      }
+      return text;
+    }
+    deal_positionals();
+    return {};
+  }
+
+  /// Unknown options, and arguments that no positional takes.
+  std::vector<std::string> extras() const {
+    std::vector<std::string> all = app_.remaining();
+    all.insert(all.end(), positionals_.begin(), positionals_.end());
+    return all;
+  }
+  bool json() const { return json_; }
+  bool help() const { return help_; }
+  bool flag(size_t i) const { return added_[i]->count() > 0; }
+  const std::vector<std::string>& values(size_t i) const { return values_[i]; }
+
+ private:
+  /// Hand the positionals out in order; a repeated one leaves one word to each that follows it.
+  void deal_positionals() {
+    size_t open = 0;
+    for (const Option& option : command_.options) {
+      open += is_positional(option) && !option.repeated ? 1U : 0U;
+    }
+    auto next = positionals_.begin();
+    for (size_t i = 0; i < command_.options.size(); ++i) {
+      if (!is_positional(command_.options[i])) {
+        continue;
+      }
+      auto left = static_cast<size_t>(positionals_.end() - next);
+      size_t take = std::min<size_t>(left, 1);
+      if (command_.options[i].repeated) {
+        take = left - std::min(left, open);
+      } else {
+        --open;
+      }
+      const auto end = next + static_cast<std::ptrdiff_t>(take);
+      values_[i].assign(next, end);
+      next = end;
+    }
+    positionals_.erase(positionals_.begin(), next);
+  }
+
+  const Command& command_;
+  CLI::App app_;
+  bool json_ = false;
+  bool help_ = false;
+  std::vector<std::string> positionals_;
+  std::vector<std::vector<std::string>> values_;
+  std::vector<CLI::Option*> added_;
+};
+
+std::string extras_problem(const Command& command, const std::vector<std::string>& extras) {
+  for (const std::string& extra : extras) {
+    if (extra.size() > 1 && extra.starts_with("-") && extra != "--") {
+      const std::string name = extra.substr(0, extra.find('='));
+      return fmt::format("\"{}\" has no option {}{}", command.name, name,
+                         did_you_mean(name, option_names(command)));
+    }
+  }
+  return extras.empty() ? std::string()
+                        : fmt::format("\"{}\" does not take the argument \"{}\"", command.name,
+                                      extras.front());
+}
+
+/// Check and collect; empty, or the first problem.
+std::string collect(const Command& command, const Splitter& splitter, Arguments* arguments) {
+  for (size_t i = 0; i < command.options.size(); ++i) {
+    const Option& option = command.options[i];
+    if (option.kind == OptionKind::flag) {
+      if (splitter.flag(i)) {
+        arguments->add(key_of(option), "true");
+      }
+      continue;
+    }
+    const std::vector<std::string>& values = splitter.values(i);
+    if (values.empty() && option.required) {
+      return fmt::format("\"{}\" needs {}: {}", command.name, shown_name(option), option.help);
+    }
+    if (values.size() > 1 && !option.repeated) {
+      return fmt::format("{} is given {} times, with \"{}\" and \"{}\"; give it once",
+                         shown_name(option), values.size(), values[0], values[1]);
+    }
+    for (const std::string& value : values) {
+      const std::string problem = value_problem(option, value);
+      if (!problem.empty()) {
+        return problem;
+      }
+      arguments->add(key_of(option), value);
+    }
+    if (values.empty() && !option.default_text.empty()) {
+      arguments->add(key_of(option), option.default_text);
+    }
+  }
+  return {};
+}
+
+Parsed parse_command(const Command& command, std::vector<std::string> words, bool json) {
+  Splitter splitter(command);
+  // Asked before parsing, so that errors of the parser itself also come as JSON.
+  json = json || std::ranges::find(words, "--json") != words.end();
+  const std::string problem = splitter.split(std::move(words));
+  if (splitter.help()) {
+    return shown(command_help(command));
+  }
+  if (!problem.empty()) {
+    return usage_error(problem, json, command.name);
+  }
+  const std::string extras = extras_problem(command, splitter.extras());
+  if (!extras.empty()) {
+    return usage_error(extras, json, command.name);
+  }
+  Parsed parsed;
+  const std::string wrong = collect(command, splitter, &parsed.arguments);
+  if (!wrong.empty()) {
+    return usage_error(wrong, json, command.name);
+  }
+  if (json || splitter.json()) {
+    parsed.arguments.add("json", "true");
+  }
+  parsed.command = &command;
+  return parsed;
+}
+
+Leading read_leading(const std::vector<std::string>& words) {
+  Leading leading;
+  for (const std::string& word : words) {
+    if (word == "--json") {
+      leading.json = true;
+    } else if (word == "--help" || word == "-h") {
+      leading.help = true;
+    } else if (word == "--version") {
+      leading.version = true;
+    } else {
+      break;
+    }
+    ++leading.consumed;
+  }
+  for (size_t i = leading.consumed; i < words.size() && !words[i].starts_with("-"); ++i) {
+    leading.words.push_back(words[i]);
+  }
+  return leading;
+}
+
+}  // namespace
+
+bool Arguments::has(std::string_view name) const { return values_.contains(name); }
+
+bool Arguments::flag(std::string_view name) const { return has(name); }
+
+std::string Arguments::text(std::string_view name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::string() : found->second.front();
+}
+
+std::vector<std::string> Arguments::texts(std::string_view name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::vector<std::string>() : found->second;
+}
+
+std::optional<int64_t> Arguments::integer(std::string_view name) const {
+  const std::string value = text(name);
+  int64_t number = 0;
+  const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  return error == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+std::optional<double> Arguments::number(std::string_view name) const {
+  const std::string value = text(name);
+  double number = 0;
+  const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  return error == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+void Arguments::add(std::string name, std::string value) {
+  values_[std::move(name)].push_back(std::move(value));
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_edits = 0;
+  for (const std::string& candidate : candidates) {
+    const size_t edits = edit_distance(word, candidate);
+    if (best.empty() || edits < best_edits) {
+      best = candidate;
+      best_edits = edits;
+    }
+  }
+  // A third of the letters may be wrong; a beginning of the name always counts.
+  for (const std::string& candidate : candidates) {
+    if (word.size() > 2 && candidate.starts_with(word)) {
+      return candidate;
+    }
+  }
+  return best_edits <= std::max<size_t>(1, word.size() / 3) ? best : std::string();
+}
+
+int report_error(const Error& error, bool json) {
+  if (json) {
+    const Json document = Json::object({{"error", Json::object({{"code", errc_name(error.code())},
+                                                                {"message", error.message()}})}});
+    fmt::print("{}\n", document.dump());
+  } else {
+    fmt::print(stderr, "headrace: {}\n", error.message());
+  }
+  const bool usage = error.code() == Errc::invalid_argument || error.code() == Errc::not_found;
+  return usage ? kExitUsage : kExitFailed;
+}
+
+Parsed parse_command_line(const std::vector<Command>& commands,
+                          const std::vector<std::string>& words, std::string_view version) {
+  const Leading leading = read_leading(words);
+  if (leading.version) {
+    return shown(leading.json ? Json::object({{"version", version}}).dump() + "\n"
+                              : fmt::format("headrace {}\n", version));
+  }
+  if (leading.words.empty()) {
+    const bool more = leading.consumed < words.size();
+    if (more) {
+      const std::string& word = words[leading.consumed];
+      return usage_error(fmt::format("there is no option {}{}", word,
+                                     did_you_mean(word, {"--help", "--version", "--json"})),
+                         leading.json, "");
+    }
+    return leading.help ? shown(root_help(commands, version))
+                        : usage_error("no command is given", leading.json, "");
+  }
+  size_t used = 0;
+  const Command* command = find_command(commands, leading.words, &used);
+  if (command != nullptr) {
+    if (leading.help) {
+      return shown(command_help(*command));
+    }
+    const auto rest = words.begin() + static_cast<std::ptrdiff_t>(leading.consumed + used);
+    return parse_command(*command, {rest, words.end()}, leading.json);
+  }
+  const std::string& noun = leading.words.front();
+  const bool json = leading.json || std::ranges::find(words, "--json") != words.end();
+  if (leading.words.size() == 1 && nouns_of(commands).contains(noun)) {
+    const auto rest = words.begin() + static_cast<std::ptrdiff_t>(leading.consumed + 1);
+    const bool help = leading.help || std::find(rest, words.end(), "--help") != words.end() ||
+                      std::find(rest, words.end(), "-h") != words.end();
+    return help ? shown(noun_help(commands, noun))
+                : usage_error(fmt::format("\"{}\" needs a verb", noun), json, noun);
+  }
+  return no_such_command(commands, noun, leading.words.size() > 1 ? leading.words[1] : "", json);
+}
+
+}  // namespace headrace::cli

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The binary `headrace`: collect the commands of all planes, read the command line, run one.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "headrace/cli/args.h"
+#include "headrace/cli/command.h"
+
+namespace {
+
+using headrace::cli::Command;
+
+void append(std::vector<Command>* all, std::vector<Command> more) {
+  for (Command& command : more) {
+    all->push_back(std::move(command));
+  }
+}
+
+std::vector<Command> all_commands() {
+  std::vector<Command> commands;
+#ifdef HEADRACE_CLI_FORECAST
+  append(&commands, headrace::cli::forecast_commands());
+#endif
+#ifdef HEADRACE_CLI_FLOW
+  append(&commands, headrace::cli::flow_commands());
+#endif
+#ifdef HEADRACE_CLI_MODELS
+  append(&commands, headrace::cli::models_commands());
+#endif
+#ifdef HEADRACE_CLI_LAKE
+  append(&commands, headrace::cli::lake_commands());
+#endif
+  append(&commands, headrace::cli::doctor_commands());
+  return commands;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<Command> commands = all_commands();
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const headrace::cli::Parsed parsed =
+      headrace::cli::parse_command_line(commands, words, HEADRACE_VERSION);
+  if (parsed.command == nullptr) {
+    fmt::print(parsed.error ? stderr : stdout, "{}", parsed.text);
+    return parsed.exit_code;
+  }
+  const int exit_code = parsed.command->run(parsed.arguments);
+  // What could not be written was not done: a full disk or a closed pipe must not look like
+  // success.
+  if (std::fflush(stdout) != 0 && exit_code == headrace::cli::kExitOk) {
+    fmt::print(stderr,
+               "headrace: cannot write to standard output: the disk is full or it is closed\n");
+    return headrace::cli::kExitFailed;
+  }
+  return exit_code;
+}

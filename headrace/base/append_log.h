@@ -22,7 +22,11 @@ struct AppendLogOptions {
   std::chrono::microseconds commit_interval{5000};  ///< fdatasync at most this often ...
   int64_t commit_records = 64;  ///< ... or once this many records wait, whichever comes first
   bool sync = true;             ///< false: never fdatasync (for benchmarks)
+  int64_t pending_bytes_max = int64_t{64} << 20;  ///< `append` waits for the disk above this
 };
+
+/// Longest payload of one record; `append` refuses more (`invalid_argument`).
+inline constexpr int64_t kAppendLogPayloadMax = int64_t{64} << 20;
 
 /// Append records; `append` returns at once with a sequence number, `committed()` tells up to which
 /// one the disk has them. One writer process: the file is held under flock (`busy` names the
@@ -39,8 +43,8 @@ class HR_API AppendLog {
   AppendLog& operator=(AppendLog&&) noexcept;
   ~AppendLog();  ///< commits what is appended
 
-  /// Queue one record; returns its sequence number (1, 2, ...). Fails with the first error of the
-  /// disk, for ever after (a log that lost a record must not go on).
+  /// Queue one record; returns its sequence number (1, 2, ... since `open`). Fails with the first
+  /// error of the disk, for ever after (a log that lost a record must not go on).
   Result<uint64_t> append(uint8_t type, std::string_view payload);
   /// Highest sequence number that is durable.
   uint64_t committed() const;

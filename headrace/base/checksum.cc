@@ -15,6 +15,14 @@ uint64_t xxh3_64(std::span<const std::byte> bytes) {
 }
 uint64_t xxh3_64(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
 
+uint64_t xxh3_64_seeded(uint64_t seed, std::string_view first, std::string_view second) {
+  XXH3_state_t state = {};
+  XXH3_64bits_reset_withSeed(&state, seed);
+  XXH3_64bits_update(&state, first.data(), first.size());
+  XXH3_64bits_update(&state, second.data(), second.size());
+  return XXH3_64bits_digest(&state);
+}
+
 std::array<std::byte, 16> xxh3_128(std::span<const std::byte> bytes) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));

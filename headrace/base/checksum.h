@@ -18,6 +18,8 @@ namespace headrace::base {
 /// XXH3, 64 bits (Yann Collet's xxHash 0.8 specification).
 HR_API uint64_t xxh3_64(std::span<const std::byte> bytes);
 HR_API uint64_t xxh3_64(std::string_view text);
+/// The same with a seed, over `first` followed by `second` as if they were one text.
+HR_API uint64_t xxh3_64_seeded(uint64_t seed, std::string_view first, std::string_view second = {});
 /// XXH3, 128 bits, canonical (big-endian) byte order.
 HR_API std::array<std::byte, 16> xxh3_128(std::span<const std::byte> bytes);
 

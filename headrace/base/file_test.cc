@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/base/file.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <vector>
+
+#include "headrace/base/test_folder.h"
+#include "headrace/base/thread.h"
+
+namespace headrace::base {
+
+TEST_CASE("a replaced file has the new text and mode and leaves nothing beside it") {
+  const TestFolder folder;
+  const Path path = folder / "state.json";
+  REQUIRE(replace_file(path, "old").ok());
+  REQUIRE(replace_file(path, "new", 0600).ok());
+  CHECK(*read_file(path) == "new");
+  struct stat info = {};
+  REQUIRE(::stat(path.c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777U) == 0600);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("a replacement that does not fit leaves the old file whole and nothing beside it") {
+  TestFolder folder;
+  if (!folder.mount_tiny(64 * 1024)) {
+    MESSAGE("skipped: mounting a tmpfs needs root");
+    return;
+  }
+  const Path path = folder / "state.json";
+  REQUIRE(replace_file(path, "old").ok());
+  const Result<void> full = replace_file(path, std::string(256 * 1024, 'x'));
+  REQUIRE_FALSE(full.ok());
+  CHECK(full.error().code() == Errc::out_of_space);
+  CHECK(*read_file(path) == "old");
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("reading names the path and says what is wrong with it") {
+  const TestFolder folder;
+  const auto missing = read_file(folder / "none");
+  REQUIRE_FALSE(missing.ok());
+  CHECK(missing.error().code() == Errc::not_found);
+  CHECK(missing.error().message().find("none") != std::string::npos);
+  CHECK(read_file(folder.path()).error().code() == Errc::invalid_argument);
+  REQUIRE(replace_file(folder / "big", std::string(5000, 'x')).ok());
+  CHECK(read_file(folder / "big", 4999).error().code() == Errc::invalid_argument);
+  CHECK(read_file(folder / "big", 5000)->size() == 5000);
+}
+
+TEST_CASE("files of the system that have no length are read whole") {
+  CHECK(read_file("/proc/self/status")->find("Pid:") != std::string::npos);
+}
+
+TEST_CASE("folders are made with their parents, and the one in the way is named") {
+  const TestFolder folder;
+  CHECK(make_folders(folder / "a/b/c").ok());
+  CHECK(make_folders(folder / "a/b/c").ok());
+  REQUIRE(replace_file(folder / "file", "x").ok());
+  const auto blocked = make_folders(folder / "file/b");
+  REQUIRE_FALSE(blocked.ok());
+  CHECK(blocked.error().message().find("file/b") != std::string::npos);
+}
+
+TEST_CASE("a descriptor is closed once, by whoever owns it last") {
+  const TestFolder folder;
+  REQUIRE(replace_file(folder / "f", "x").ok());
+  int number = -1;
+  {
+    Fd first = *open_file(folder / "f", O_RDONLY);
+    number = first.get();
+    const Fd second = std::move(first);
+    CHECK(second.valid());
+    CHECK(::fcntl(number, F_GETFD) == FD_CLOEXEC);
+  }
+  CHECK(::fcntl(number, F_GETFD) == -1);
+}
+
+TEST_CASE("a second holder of a lock is told who has it") {
+  const TestFolder folder;
+  const Path path = folder / "lock";
+  {
+    const auto first = FileLock::acquire(path, 0, holder_description("headrace flow run"));
+    REQUIRE(first.ok());
+    const auto second = FileLock::acquire(path, 10, "me");
+    REQUIRE_FALSE(second.ok());
+    CHECK(second.error().code() == Errc::busy);
+    CHECK(second.error().message().find("headrace flow run") != std::string::npos);
+    CHECK(second.error().message().find("pid ") != std::string::npos);
+  }
+  CHECK(FileLock::acquire(path, 0).ok());
+}
+
+TEST_CASE("a waiting holder gets the lock when it is let go") {
+  const TestFolder folder;
+  const Path path = folder / "lock";
+  std::atomic<int> inside{0};
+  std::atomic<int> most{0};
+  {
+    std::vector<Thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back("holder", [&] {
+        for (int turn = 0; turn < 25; ++turn) {
+          const auto lock = FileLock::acquire(path, 30000);
+          if (!lock.ok()) {
+            most = 1000;
+            return;
+          }
+          most = std::max(most.load(), ++inside);
+          --inside;
+        }
+      });
+    }
+  }
+  CHECK(most == 1);
+}
+
+}  // namespace headrace::base

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deep learning on data-lake data.
+
+Importing this package imports no framework; each one lives behind its own submodule.
+"""
+
+from headrace._errors import (
+    AlreadyExists,
+    Busy,
+    Cancelled,
+    ChildFailed,
+    Corrupt,
+    Error,
+    InternalError,
+    InvalidArgument,
+    IoError,
+    Mismatch,
+    NotFound,
+    OutOfMemory,
+    OutOfSpace,
+    Timeout,
+    Unsupported,
+)
+from headrace._version import __version__
+
+__all__ = [
+    "AlreadyExists",
+    "Busy",
+    "Cancelled",
+    "ChildFailed",
+    "Corrupt",
+    "Error",
+    "InternalError",
+    "InvalidArgument",
+    "IoError",
+    "Mismatch",
+    "NotFound",
+    "OutOfMemory",
+    "OutOfSpace",
+    "Timeout",
+    "Unsupported",
+    "__version__",
+]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all Python tests share: the checkout, the binary and its environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace import _cli
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def source_root() -> Path:
+    """Root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def headrace_binary() -> Path:
+    """The built binary; a checkout without it cannot be tested."""
+    path = _cli.binary()
+    assert path.exists(), f"{path} is not there; run `make build`"
+    return path
+
+
+@pytest.fixture
+def run_headrace(headrace_binary: Path, tmp_path: Path) -> Run:
+    """Run the binary with a registry and a home of its own; answers the finished process."""
+
+    def run(
+        *words: str | Path,
+        cwd: Path | None = None,
+        timeout: float = 120.0,
+        env: dict[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        variables = {
+            **os.environ,
+            "HEADRACE_REGISTRY": str(tmp_path / "registry"),
+            "XDG_DATA_HOME": str(tmp_path / "data"),
+            **(env or {}),
+        }
+        return subprocess.run(
+            [str(headrace_binary), *map(str, words)],
+            cwd=cwd or tmp_path,
+            env=variables,
+            text=True,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def headrace_json(run_headrace: Run) -> Callable[..., object]:
+    """Run with --json, require success, answer the parsed value."""
+
+    def run(*words: str | Path, **options: object) -> object:
+        done = run_headrace(*words, "--json", **options)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return json.loads(done.stdout)
+
+    return run

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forecaster's front: train, predict, evaluate. Pure computation on series in memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/base/export.h"
+#include "headrace/base/result.h"
+#include "headrace/forecast/accuracy.h"
+#include "headrace/forecast/model.h"
+#include "headrace/forecast/options.h"
+#include "headrace/forecast/series.h"
+
+namespace headrace::forecast {
+
+/// Where training stands, told after each epoch.
+struct TrainProgress {
+  int member = 0;
+  int epoch = 0;   ///< 1 after the first
+  int epochs = 0;  ///< at most
+  double loss = 0.0;
+  double monitored = 0.0;  ///< what decides which epoch is best
+};
+
+struct TrainContext {
+  /// Asked after each epoch, from the training thread; false stops with `cancelled`.
+  std::function<bool(const TrainProgress&)> progress;
+  const Model* warm = nullptr;  ///< start from these weights instead of random ones; borrowed
+  int threads = 1;              ///< of a global training; the result does not depend on it
+};
+
+struct Trained {
+  Model model;
+  std::vector<std::string>
+      notes;  ///< sentences for the log: lags left out, few observed values, ...
+};
+
+/// Train one model for one series, on the calling thread. The result depends on the series, the
+/// options, the start weights and the instruction set alone; its random numbers are derived from
+/// (seed, id). `unsupported`: too short to train (n < horizon + 1), see `fallback_model`.
+/// `mismatch`: the warm model differs in a named field. `invalid_argument`: options, infinite or
+/// missing values, negative binomial on other than counts. `cancelled`.
+HR_API Result<Trained> train_local(const Series& series, const TrainOptions& options,
+                                   const TrainContext& context = {});
+
+/// Train one model for all series; the order of the series does not matter. Series that cannot give
+/// a window are passed over with a note. Errors as above, and `invalid_argument` when none is left.
+HR_API Result<Trained> train_global(std::span<const Series> series, const TrainOptions& options,
+                                    const TrainContext& context = {});
+
+/// A model without parameters for a series too short to train: seasonal naive, or the last value
+/// when there is less than a season.
+HR_API Model fallback_model(const Series& series, const TrainOptions& options);
+
+/// A forecast of one item.
+struct Forecast {
+  std::string id;
+  Frequency frequency;
+  int64_t start_us = 0;  ///< stamp of the first step forecast
+  int horizon = 0;
+  Method method = Method::deepar;
+  std::vector<double> levels;     ///< quantile levels, ascending
+  std::vector<double> quantiles;  ///< [levels][horizon]
+  std::vector<double> mean;       ///< [horizon]
+  std::vector<float> samples;     ///< [paths][horizon]; empty unless kept
+  int64_t limited_values = 0;     ///< drawn values that ran away and were cut at the path limit
+
+  /// Values of one level; the level must be one of `levels` (HR_CHECK).
+  HR_API std::span<const double> quantile(double level) const;
+};
+
+struct Forecasts {
+  std::vector<Forecast> items;    ///< in the order of the series, without those that failed
+  std::vector<ItemError> errors;  ///< e.g. an unknown category, future covariates missing
+};
+
+/// Forecast the steps after each series. Results are the same bits whatever other series are in the
+/// call, and in which order. Error: options that do not fit the model.
+HR_API Result<Forecasts> predict(const Model& model, std::span<const Series> series,
+                                 const PredictOptions& options);
+
+}  // namespace headrace::forecast

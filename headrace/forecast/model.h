@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trained model in memory, and its portable form: a JSON header with named tensors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/export.h"
+#include "headrace/base/json.h"
+#include "headrace/base/result.h"
+#include "headrace/forecast/frequency.h"
+#include "headrace/forecast/network.h"
+#include "headrace/forecast/time_features.h"
+
+namespace headrace::forecast {
+
+/// What forecasts an item. All but `deepar` have no parameters.
+enum class Method : uint8_t { deepar, seasonal_naive, naive2, last_value };
+HR_API std::string_view method_name(Method method);
+HR_API Result<Method> parse_method(std::string_view name);
+
+/// How log(scale) enters the network: not, as it is, or less the mean over the training windows.
+enum class ScaleInput : uint8_t { off, raw, centred };
+
+/// Everything that decides what the network sees: layout of the inputs, shapes, scaling.
+struct ModelSpec {
+  Frequency frequency;
+  int horizon = 0;
+  int context = 0;
+  int season = 1;
+  std::vector<int> lags;
+  std::vector<TimeFeature> time_features;
+  bool age = true;
+  ScaleInput scale_input = ScaleInput::centred;
+  /// GluonTS's rule for a context without values or of zeros (floor 1e-10), or the item's mean (9.4
+  /// of the specification).
+  bool gluonts_scale = false;
+  double default_scale =
+      0.0;  ///< for windows without an observed context under GluonTS's rule; 0 = none
+  std::vector<std::string> categories;     ///< names
+  std::vector<std::string> static_reals;   ///< names
+  std::vector<std::string> dynamic_reals;  ///< names
+  /// Values by category in the order of their index; index 0 is "" where unknown values are
+  /// allowed.
+  std::vector<std::vector<std::string>> dictionaries;
+  bool unknown_category = true;
+  Distribution distribution = Distribution::student_t;
+  int hidden = 40;
+  int layers = 2;
+
+  int64_t past() const;  ///< steps a window looks back: context + largest lag - 1
+  NetworkShape shape() const;
+  bool operator==(const ModelSpec&) const = default;
+};
+
+/// Name of the first field in which two specs differ, with both values: "hidden is 40 here and 64
+/// there";
+/// "" when equal.
+HR_API std::string spec_difference(const ModelSpec& here, const ModelSpec& there);
+
+/// Numbers learned from the training data beside the weights.
+struct InputScaling {
+  double log_scale_mean = 0.0;                           ///< taken off log(scale) when centred
+  std::vector<std::pair<double, double>> static_reals;   ///< mean, standard deviation
+  std::vector<std::pair<double, double>> dynamic_reals;  ///< mean, standard deviation
+};
+
+struct Model {
+  Method method = Method::deepar;
+  ModelSpec spec;
+  InputScaling scaling;
+  /// One parameter vector per member of the ensemble; a forecast's paths are split evenly over
+  /// them. Empty for methods without parameters.
+  std::vector<std::vector<float>> members;
+  Json options;   ///< as resolved for training
+  Json training;  ///< steps, best_step, loss, seconds, epochs, ...
+};
+
+/// One named tensor of 32-bit floats, row-major.
+struct Tensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<float> data;
+};
+
+/// The portable form. The header has the fields `kind`, `method`, `options`, `frequency`,
+/// `context`, `horizon`, `season`, `lags`, `features`, `cardinalities`, `dictionaries`, `scale`,
+/// `distribution`, `network`, `seed`, `instruction_set`, `training`, `members`. Tensors carry
+/// torch's names; those of members after the first begin with "member.N.". Equal models give equal
+/// headers and tensors.
+struct ModelData {
+  Json header;
+  std::vector<Tensor> tensors;
+};
+HR_API ModelData to_data(const Model& model);
+
+/// Read it back. `corrupt`: a field is absent or of the wrong kind, a tensor is absent, of another
+/// shape, or not finite; the message names it.
+HR_API Result<Model> from_data(const ModelData& data);
+
+/// Parameters in the order of `parameter_tensors(shape)` out of tensors by name, and back. Names
+/// beyond the shape's (GluonTS keeps a few buffers) are passed over. A prefix as torch writes it
+/// ("model.") may be given.
+HR_API Result<std::vector<float>> parameters_from_tensors(const NetworkShape& shape,
+                                                          const std::vector<Tensor>& tensors,
+                                                          std::string_view prefix = {});
+HR_API std::vector<Tensor> tensors_from_parameters(const NetworkShape& shape,
+                                                   const std::vector<float>& parameters,
+                                                   std::string_view prefix = {});
+
+}  // namespace headrace::forecast

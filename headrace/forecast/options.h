@@ -41,6 +41,7 @@ struct TrainOptions {
   std::string scale_input = "auto";
   std::string scale_rule = "auto";
   double default_scale = 0.0;
+  double scale_floor = 0.0;
 
   // The network.
   std::string distribution = "student_t";
@@ -57,6 +58,7 @@ struct TrainOptions {
   double clip_norm = 10.0;
   int plateau_patience = 10;
   double plateau_factor = 0.5;
+  double learning_rate_min = 0.0;
   std::string window_sampling = "uniform";
   int min_past = 0;
   int64_t seed = 1;
@@ -65,6 +67,7 @@ struct TrainOptions {
   int validation_windows = -1;
   int patience = -1;
   std::string monitor = "auto";
+  int monitor_samples = 50;
   std::string refit = "none";
   int snapshots = 1;
   std::string snapshot_use = "average";

@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/flow/expression.h"
+
+#include <fmt/format.h>
+
+#include "headrace/flow/expression_node_internal.h"
+#include "headrace/flow/text.h"
+
+namespace headrace::flow {
+
+namespace {
+
+Error not_here(std::string_view what) {
+  return Error{Errc::invalid_argument, fmt::format("{} is not available here", what)};
+}
+
+/// Data Factory's word for a kind of value.
+std::string_view type_name(const Json& value) {
+  switch (value.kind()) {
+    case Json::Kind::null: return "Null";
+    case Json::Kind::boolean: return "Boolean";
+    case Json::Kind::integer: return "Integer";
+    case Json::Kind::real: return "Float";
+    case Json::Kind::string: return "String";
+    case Json::Kind::array: return "Array";
+    case Json::Kind::object: break;
+  }
+  return "Object";
+}
+
+std::string property_names(const Json& object) {
+  constexpr size_t kNamesMax = 20;
+  std::string names;
+  for (const Json::Member& member : object.members()) {
+    if (&member - object.members().data() >= static_cast<std::ptrdiff_t>(kNamesMax)) {
+      return names + ", ...";
+    }
+    names += (names.empty() ? "" : ", ") + member.first;
+  }
+  return names;
+}
+
+class Evaluator {
+ public:
+  Evaluator(std::string_view text, Context& context) : text_(text), context_(context) {}
+
+  Result<Value> run(const Node& node) {
+    switch (node.kind) {
+      case Node::Kind::literal: return Value::borrow(node.literal);
+      case Node::Kind::property: {
+        HR_TRY(auto base, run(node.children[0]));
+        return property(node, std::move(base), node.name);
+      }
+      case Node::Kind::index: {
+        HR_TRY(auto base, run(node.children[0]));
+        HR_TRY(auto key, run(node.children[1]));
+        return index(node, std::move(base), *key);
+      }
+      case Node::Kind::special: return special(node);
+      case Node::Kind::call: break;
+    }
+    return call(node);
+  }
+
+ private:
+  Error fail(const Node& node, std::string_view what) const {
+    return Error{Errc::invalid_argument,
+                 fmt::format("(+{}): the expression '{}' cannot be evaluated because {}",
+                             node.offset, source(node), what)};
+  }
+  Error at(const Node& node, Error error) const {
+    error.add_context(fmt::format("(+{})", node.offset));
+    return error;
+  }
+  std::string_view source(const Node& node) const {
+    size_t begin = node.offset;
+    const Node* first = &node;
+    while (first->kind == Node::Kind::property || first->kind == Node::Kind::index) {
+      first = &first->children[0];
+      begin = first->offset;
+    }
+    return text_.substr(begin, node.end - begin);
+  }
+
+  Result<Value> call(const Node& node) {
+    constexpr size_t kInline = 4;
+    Value few[kInline];
+    std::vector<Value> many;
+    const size_t count = node.children.size();
+    if (count > kInline) {
+      many.resize(count);
+    }
+    const std::span<Value> values(count > kInline ? many.data() : few, count);
+    for (size_t i = 0; i < count; ++i) {
+      HR_TRY(values[i], run(node.children[i]));
+    }
+    Call call(*node.function, values, context_);
+    Result<Value> result = node.function->run(call);
+    if (!result.ok()) {
+      return at(node, std::move(result).error());
+    }
+    return result;
+  }
+
+  Result<bool> condition(const Node& node, size_t argument) {
+    HR_TRY(auto value, run(node.children[argument]));
+    if (!value->is_bool()) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("(+{}): function '{}', argument {}: expected a boolean, got {}",
+                               node.offset, node.name, argument + 1, describe_value(*value))};
+    }
+    return value->boolean();
+  }
+
+  Result<Value> special(const Node& node) {
+    switch (node.special) {
+      case Special::if_: {
+        HR_TRY(const bool chosen, condition(node, 0));
+        return run(node.children[chosen ? 1 : 2]);
+      }
+      case Special::and_:
+      case Special::or_: {
+        HR_TRY(const bool first, condition(node, 0));
+        if (first == (node.special == Special::or_)) {
+          return Value(Json(first));
+        }
+        HR_TRY(const bool second, condition(node, 1));
+        return Value(Json(second));
+      }
+      case Special::coalesce: {
+        for (const Node& child : node.children) {
+          HR_TRY(auto value, run(child));
+          if (!value->is_null()) {
+            return value;
+          }
+        }
+        return Value();
+      }
+      default: return context_value(node);
+    }
+  }
+
+  Result<Value> context_value(const Node& node) {
+    Value name;
+    if (!node.children.empty()) {
+      HR_TRY(name, run(node.children[0]));
+      if (!name->is_string()) {
+        return Error{Errc::invalid_argument,
+                     fmt::format("(+{}): function '{}', argument 1 (name): expected a string, got "
+                                 "{}",
+                                 node.offset, node.name, describe_value(*name))};
+      }
+    }
+    const std::string_view text = name->is_string() ? std::string_view(name->string()) : "";
+    Result<Value> result = ask(node, text);
+    if (!result.ok()) {
+      return at(node, std::move(result).error());
+    }
+    return result;
+  }
+
+  Result<Value> ask(const Node& node, std::string_view name) {
+    switch (node.special) {
+      case Special::pipeline: return context_.pipeline();
+      case Special::parameters: return context_.parameter(name);
+      case Special::variables: return context_.variable(name);
+      case Special::activity: return context_.activity(name);
+      case Special::item: return context_.item(name);
+      default: return context_.document(node.name);
+    }
+  }
+
+  static Value child(Value base, const Json& inner) {
+    return base.borrowed() ? Value::borrow(inner) : Value(Json(inner));
+  }
+
+  Result<Value> property(const Node& node, Value base, const std::string& name) {
+    if (base->is_object()) {
+      Result<const Json*> found = find_property(*base, name);
+      if (!found.ok()) {
+        return fail(node, found.error().message());
+      }
+      if (*found != nullptr) {
+        const Json& inner = **found;
+        return child(std::move(base), inner);
+      }
+      if (node.safe) {
+        return Value();
+      }
+      return fail(node, fmt::format("property '{}' doesn't exist, available properties are '{}'; "
+                                    "'?.{}' gives null instead",
+                                    name, property_names(*base), name));
+    }
+    if (base->is_null() && node.safe) {
+      return Value();
+    }
+    if (base->is_null()) {
+      return fail(node, fmt::format("property '{}' cannot be selected from null; '?.{}' gives "
+                                    "null instead",
+                                    name, name));
+    }
+    return fail(node, fmt::format("property '{}' cannot be selected: property selection is not "
+                                  "supported on values of type '{}'{}",
+                                  name, type_name(*base),
+                                  base->is_array() ? "; elements are chosen by [index]" : ""));
+  }
+
+  Result<Value> index(const Node& node, Value base, const Json& key) {
+    if (base->is_object()) {
+      if (!key.is_string()) {
+        return fail(node,
+                    "a property of an object is chosen by a string, not by " + describe_value(key));
+      }
+      return property(node, std::move(base), key.string());
+    }
+    if (base->is_array()) {
+      if (!key.is_integer()) {
+        return fail(
+            node, "an element of an array is chosen by an integer, not by " + describe_value(key));
+      }
+      const auto size = static_cast<int64_t>(base->items().size());
+      if (key.integer() >= 0 && key.integer() < size) {
+        const Json& inner = base->items()[static_cast<size_t>(key.integer())];
+        return child(std::move(base), inner);
+      }
+      if (node.safe) {
+        return Value();
+      }
+      return fail(node,
+                  fmt::format("index {} is outside the array of {} elements", key.integer(), size));
+    }
+    if (base->is_null() && node.safe) {
+      return Value();
+    }
+    return fail(node,
+                fmt::format("'[...]' is not supported on values of type '{}'{}", type_name(*base),
+                            base->is_null() ? "; '?[...]' gives null instead" : ""));
+  }
+
+  std::string_view text_;
+  Context& context_;
+};
+
+void collect(const Node& node, std::vector<Reference>* out) {
+  using Kind = Reference::Kind;
+  const auto add = [&](Kind kind, const std::string& name) {
+    out->push_back({kind, name, node.offset});
+  };
+  if (node.kind == Node::Kind::property && node.children[0].kind == Node::Kind::property &&
+      node.children[0].children[0].special == Special::pipeline) {
+    if (equal_ignoring_case(node.children[0].name, "parameters")) {
+      add(Kind::parameter, node.name);
+    } else if (equal_ignoring_case(node.children[0].name, "globalParameters")) {
+      add(Kind::global_parameter, node.name);
+    }
+  }
+  const bool named = !node.children.empty() && node.children[0].kind == Node::Kind::literal &&
+                     node.children[0].literal.is_string();
+  const std::string name = named ? node.children[0].literal.string() : "";
+  switch (node.special) {
+    case Special::activity: add(named ? Kind::activity : Kind::any_activity, name); break;
+    case Special::parameters:
+      if (named) {
+        add(Kind::parameter, name);
+      }
+      break;
+    case Special::variables:
+      if (named) {
+        add(Kind::variable, name);
+      }
+      break;
+    case Special::item: add(Kind::item, name); break;
+    case Special::document:
+      add(node.name.starts_with("trigger") ? Kind::trigger : Kind::dataset, node.name);
+      break;
+    default: break;
+  }
+  for (const Node& child : node.children) {
+    collect(child, out);
+  }
+}
+
+}  // namespace
+
+Context::~Context() = default;
+Result<Value> Context::pipeline() { return not_here("pipeline()"); }
+Result<Value> Context::parameter(std::string_view) { return not_here("parameters()"); }
+Result<Value> Context::variable(std::string_view) { return not_here("variables()"); }
+Result<Value> Context::activity(std::string_view) { return not_here("activity()"); }
+Result<Value> Context::item(std::string_view) { return not_here("item()"); }
+Result<Value> Context::document(std::string_view function) {
+  return not_here(fmt::format("{}()", function));
+}
+
+struct Expression::State {
+  std::string text;
+  std::string where;
+  ParsedText parsed;
+};
+
+Expression::Expression(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+bool Expression::is_expression(std::string_view text) {
+  return text.starts_with('@') || text.find("@{") != std::string_view::npos;
+}
+
+Result<Expression> Expression::parse(std::string_view text, std::string_view where) {
+  auto state = std::make_shared<State>();
+  state->text = text;
+  state->where = where;
+  Result<ParsedText> parsed = parse_expression_text(state->text);
+  if (!parsed.ok()) {
+    return Error{parsed.error().code(), state->where + " " + parsed.error().message()};
+  }
+  state->parsed = *std::move(parsed);
+  return Expression(std::move(state));
+}
+
+Result<Json> Expression::evaluate(Context& context) const {
+  Evaluator evaluator(state_->text, context);
+  const auto with_place = [&](Error error) {
+    return Error{error.code(), state_->where + " " + error.message()};
+  };
+  if (!state_->parsed.interpolated) {
+    Result<Value> value = evaluator.run(state_->parsed.segments[0].node);
+    if (!value.ok()) {
+      return with_place(std::move(value).error());
+    }
+    return (*std::move(value)).take();
+  }
+  std::string out;
+  for (const Segment& segment : state_->parsed.segments) {
+    if (!segment.is_node) {
+      out += segment.text;
+      continue;
+    }
+    Result<Value> value = evaluator.run(segment.node);
+    if (!value.ok()) {
+      return with_place(std::move(value).error());
+    }
+    append_value_text(**value, &out);
+  }
+  return Json(std::move(out));
+}
+
+std::vector<Reference> Expression::references() const {
+  std::vector<Reference> out;
+  for (const Segment& segment : state_->parsed.segments) {
+    if (segment.is_node) {
+      collect(segment.node, &out);
+    }
+  }
+  return out;
+}
+
+const std::string& Expression::where() const { return state_->where; }
+const std::string& Expression::text() const { return state_->text; }
+
+struct Template::Part {
+  enum class Kind : uint8_t { constant, expression, array, object };
+  Kind kind = Kind::constant;
+  Json constant;
+  Expression expression;
+  std::vector<std::string> names;
+  std::vector<Part> children;
+};
+
+namespace {
+
+/// The text of {"type": "Expression", "value": "@..."}; nullptr when this is no such object.
+const Json* expression_object(const Json& value) {
+  if (!value.is_object() || !equal_ignoring_case(value.get_string("type"), "Expression")) {
+    return nullptr;
+  }
+  const Json* text = value.find("value");
+  return text != nullptr ? text : value.find("content");
+}
+
+}  // namespace
+
+Template Template::compile(const Json& value,
+                           const std::function<std::string(int64_t offset)>& where,
+                           std::vector<Error>* errors) {
+  const std::function<Part(const Json&)> build = [&](const Json& json) -> Part {
+    Part part;
+    const Json* text = expression_object(json);
+    const Json& inner = text != nullptr ? *text : json;
+    if (inner.is_string() && Expression::is_expression(inner.string())) {
+      auto parsed = Expression::parse(inner.string(), where(inner.offset()));
+      if (!parsed.ok()) {
+        errors->push_back(parsed.error());
+        return part;
+      }
+      part.kind = Part::Kind::expression;
+      part.expression = *std::move(parsed);
+      return part;
+    }
+    bool constant = true;
+    if (inner.is_array()) {
+      part.kind = Part::Kind::array;
+      part.constant = Json::array();
+      for (const Json& item : inner.items()) {
+        part.children.push_back(build(item));
+      }
+    } else if (inner.is_object()) {
+      part.kind = Part::Kind::object;
+      part.constant = Json::object();
+      for (const Json::Member& member : inner.members()) {
+        part.names.push_back(member.first);
+        part.children.push_back(build(member.second));
+      }
+    }
+    for (size_t i = 0; i < part.children.size(); ++i) {
+      const Part& child = part.children[i];
+      if (child.kind == Part::Kind::expression) {
+        constant = false;
+        continue;
+      }
+      constant = constant && child.kind == Part::Kind::constant;
+      if (part.kind == Part::Kind::array) {
+        part.constant.push_back(child.constant);
+      } else {
+        part.constant.members().emplace_back(part.names[i], child.constant);
+      }
+    }
+    if (constant) {
+      Json whole = inner.is_array() || inner.is_object() ? std::move(part.constant) : inner;
+      part = Part{};
+      part.constant = std::move(whole);
+    }
+    part.constant.set_offset(json.offset());
+    return part;
+  };
+  Template result;
+  Part root = build(value);
+  result.constant_ = root.constant;
+  if (root.kind != Part::Kind::constant) {
+    result.part_ = std::make_shared<const Part>(std::move(root));
+  }
+  return result;
+}
+
+bool Template::is_constant() const { return part_ == nullptr; }
+
+Result<Json> Template::evaluate(Context& context) const {
+  if (part_ == nullptr) {
+    return constant_;
+  }
+  const std::function<Result<Json>(const Part&)> run = [&](const Part& part) -> Result<Json> {
+    if (part.kind == Part::Kind::constant) {
+      return part.constant;
+    }
+    if (part.kind == Part::Kind::expression) {
+      return part.expression.evaluate(context);
+    }
+    Json out = part.kind == Part::Kind::array ? Json::array() : Json::object();
+    for (size_t i = 0; i < part.children.size(); ++i) {
+      HR_TRY(auto value, run(part.children[i]));
+      if (part.kind == Part::Kind::array) {
+        out.items().push_back(std::move(value));
+      } else {
+        out.members().emplace_back(part.names[i], std::move(value));
+      }
+    }
+    return out;
+  };
+  return run(*part_);
+}
+
+void Template::append_expressions(std::vector<Expression>* out) const {
+  if (part_ == nullptr) {
+    return;
+  }
+  const std::function<void(const Part&)> walk = [&](const Part& part) {
+    if (part.kind == Part::Kind::expression) {
+      out->push_back(part.expression);
+    }
+    for (const Part& child : part.children) {
+      walk(child);
+    }
+  };
+  walk(*part_);
+}
+
+void Template::append_references(std::vector<Reference>* out) const {
+  std::vector<Expression> expressions;
+  append_expressions(&expressions);
+  for (const Expression& expression : expressions) {
+    for (Reference& reference : expression.references()) {
+      out->push_back(std::move(reference));
+    }
+  }
+}
+
+}  // namespace headrace::flow

@@ -118,27 +118,29 @@ bool valid(const DateFields& fields) {
          fields.second < 60;
 }
 
+/// Patterns of culture en-US: the published examples ("Tuesday, January 2, 2018" for 'D') show that
+/// the service uses it and not the invariant culture.
 std::string_view standard_format(char letter) {
   switch (letter) {
-    case 'd': return "MM/dd/yyyy";
-    case 'D': return "dddd, dd MMMM yyyy";
-    case 'f': return "dddd, dd MMMM yyyy HH:mm";
-    case 'F': return "dddd, dd MMMM yyyy HH:mm:ss";
-    case 'g': return "MM/dd/yyyy HH:mm";
-    case 'G': return "MM/dd/yyyy HH:mm:ss";
+    case 'd': return "M/d/yyyy";
+    case 'D': return "dddd, MMMM d, yyyy";
+    case 'f': return "dddd, MMMM d, yyyy h:mm tt";
+    case 'F':
+    case 'U': return "dddd, MMMM d, yyyy h:mm:ss tt";
+    case 'g': return "M/d/yyyy h:mm tt";
+    case 'G': return "M/d/yyyy h:mm:ss tt";
     case 'm':
-    case 'M': return "MMMM dd";
+    case 'M': return "MMMM d";
     case 'o':
     case 'O': return "yyyy'-'MM'-'dd'T'HH':'mm':'ss'.'fffffffK";
     case 'r':
     case 'R': return "ddd, dd MMM yyyy HH':'mm':'ss 'GMT'";
     case 's': return "yyyy'-'MM'-'dd'T'HH':'mm':'ss";
-    case 't': return "HH:mm";
-    case 'T': return "HH:mm:ss";
+    case 't': return "h:mm tt";
+    case 'T': return "h:mm:ss tt";
     case 'u': return "yyyy'-'MM'-'dd HH':'mm':'ss'Z'";
-    case 'U': return "dddd, dd MMMM yyyy HH:mm:ss";
     case 'y':
-    case 'Y': return "yyyy MMMM";
+    case 'Y': return "MMMM yyyy";
     default: return {};
   }
 }

@@ -184,7 +184,8 @@ class Parser {
     if (c == '\'') {
       return quoted();
     }
-    if (is_digit(c) || c == '-' || c == '+') {
+    const bool fraction = c == '.' && at_ + 1 < text_.size() && is_digit(text_[at_ + 1]);
+    if (is_digit(c) || c == '-' || c == '+' || fraction) {
       return number();
     }
     if (is_name_start(c)) {
@@ -235,7 +236,7 @@ class Parser {
     if (next_is('-') || next_is('+')) {
       ++at_;
     }
-    bool good = digits();
+    bool good = digits() || next_is('.');
     if (good && next_is('.') && at_ + 1 < text_.size() && is_digit(text_[at_ + 1])) {
       integral = false;
       ++at_;

@@ -32,6 +32,25 @@ def headrace_binary() -> Path:
     return path
 
 
+def _python_of(name: str) -> Path:
+    path = ROOT / name / "bin" / "python"
+    if not path.exists():
+        pytest.skip(f"{name} is not there; `make test` installs it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def mlflow_python() -> Path:
+    """Python of the environment with the real MLflow (requirements-mlflow.txt)."""
+    return _python_of(".venv-mlflow")
+
+
+@pytest.fixture(scope="session")
+def reference_python() -> Path:
+    """Python of the environment with torch and GluonTS (requirements-reference.txt)."""
+    return _python_of(".venv-reference")
+
+
 @pytest.fixture
 def run_headrace(headrace_binary: Path, tmp_path: Path) -> Run:
     """Run the binary with a registry and a home of its own; answers the finished process."""

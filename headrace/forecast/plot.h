@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plot of one forecast as SVG text: history, what came, median and central intervals.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "headrace/base/export.h"
+#include "headrace/base/result.h"
+#include "headrace/forecast/forecaster.h"
+#include "headrace/forecast/frequency.h"
+#include "headrace/forecast/series.h"
+
+namespace headrace::forecast {
+
+/// A central interval, one value per step of the horizon.
+struct PlotBand {
+  double percent = 80.0;
+  std::vector<double> low;
+  std::vector<double> high;
+};
+
+/// What is drawn. NaN leaves a gap.
+struct PlotData {
+  std::string title;
+  Frequency frequency;
+  int64_t start_us = 0;  ///< stamp of history[0]
+  std::vector<double> history;
+  std::vector<double> actual;  ///< of the horizon; may be empty
+  std::vector<double> median;  ///< decides the horizon's length
+  std::vector<PlotBand> bands;
+};
+
+struct PlotOptions {
+  int width = 960;
+  int height = 360;
+};
+
+/// The last `history_steps` values of the series (0: four horizons), and of the forecast the median
+/// and every pair of levels that are symmetric about it (0.1 and 0.9 make 80 %). `actual` may be
+/// empty or hold the values that came. `invalid_argument`: the forecast has no median.
+HR_API Result<PlotData> plot_data(const Series& series, const Forecast& forecast,
+                                  int64_t history_steps = 0, std::vector<double> actual = {});
+
+/// A whole SVG document on white. The axis of values covers history and median; bands may add up to
+/// 60 % of that a side. `invalid_argument`: vectors of the horizon differ in length, nothing to
+/// draw, or a size below 200 by 120.
+HR_API Result<std::string> forecast_svg(const PlotData& data, const PlotOptions& options = {});
+
+}  // namespace headrace::forecast

@@ -23,12 +23,40 @@ uint64_t xxh3_64_seeded(uint64_t seed, std::string_view first, std::string_view 
   return XXH3_64bits_digest(&state);
 }
 
-std::array<std::byte, 16> xxh3_128(std::span<const std::byte> bytes) {
+namespace {
+
+std::array<std::byte, 16> canonical_bytes(XXH128_hash_t hash) {
   XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
+  XXH128_canonicalFromHash(&canonical, hash);
   std::array<std::byte, 16> out = {};
   std::memcpy(out.data(), canonical.digest, out.size());
   return out;
+}
+
+}  // namespace
+
+std::array<std::byte, 16> xxh3_128(std::span<const std::byte> bytes) {
+  return canonical_bytes(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+struct Xxh3Stream128::State {
+  XXH3_state_t hash;  // asks for 64 bytes of alignment, which operator new of C++17 honours
+};
+
+Xxh3Stream128::Xxh3Stream128() : state_(std::make_unique<State>()) {
+  XXH3_INITSTATE(&state_->hash);
+  XXH3_128bits_reset(&state_->hash);
+}
+Xxh3Stream128::Xxh3Stream128(Xxh3Stream128&&) noexcept = default;
+Xxh3Stream128& Xxh3Stream128::operator=(Xxh3Stream128&&) noexcept = default;
+Xxh3Stream128::~Xxh3Stream128() = default;
+
+void Xxh3Stream128::update(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(&state_->hash, bytes.data(), bytes.size());
+}
+
+std::array<std::byte, 16> Xxh3Stream128::finish() const {
+  return canonical_bytes(XXH3_128bits_digest(&state_->hash));
 }
 
 struct Blake2b256::State {

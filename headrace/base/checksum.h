@@ -23,6 +23,21 @@ HR_API uint64_t xxh3_64_seeded(uint64_t seed, std::string_view first, std::strin
 /// XXH3, 128 bits, canonical (big-endian) byte order.
 HR_API std::array<std::byte, 16> xxh3_128(std::span<const std::byte> bytes);
 
+/// XXH3-128 of bytes that come in pieces; `finish` gives what xxh3_128 gives for all of them.
+class HR_API Xxh3Stream128 {
+ public:
+  Xxh3Stream128();
+  Xxh3Stream128(Xxh3Stream128&&) noexcept;
+  Xxh3Stream128& operator=(Xxh3Stream128&&) noexcept;
+  ~Xxh3Stream128();
+  void update(std::span<const std::byte> bytes);
+  std::array<std::byte, 16> finish() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 /// BLAKE2b with 32 bytes of output and no key (RFC 7693): what `b2sum -l 256` prints.
 class HR_API Blake2b256 {
  public:

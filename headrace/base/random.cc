@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/base/random.h"
 
+#include <sys/random.h>
+
 #include <bit>
+#include <cerrno>
 #include <cmath>
 
 #define XXH_INLINE_ALL
@@ -27,6 +30,14 @@ double log_gamma(double x) {
 }
 
 }  // namespace
+
+void random_bytes(std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::getrandom(bytes.data(), bytes.size(), 0);
+    HR_CHECK(count > 0 || errno == EINTR, "getrandom");
+    bytes = bytes.subspan(count > 0 ? static_cast<size_t>(count) : 0);
+  }
+}
 
 uint64_t derive_seed(uint64_t seed, std::string_view text) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);

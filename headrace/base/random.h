@@ -2,7 +2,9 @@
 // Reproducible random numbers: one small generator whose stream depends on its seed alone.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "headrace/base/export.h"
@@ -13,6 +15,9 @@ namespace headrace::base {
 /// every machine.
 HR_API uint64_t derive_seed(uint64_t seed, std::string_view text);
 HR_API uint64_t derive_seed(uint64_t seed, uint64_t number);
+
+/// Fill `bytes` from the kernel's generator: for identities that must not meet, never for training.
+HR_API void random_bytes(std::span<std::byte> bytes);
 
 /// xoshiro256++ (Blackman & Vigna, ACM TOMS 2021), seeded by SplitMix64. Not thread-safe; copy to
 /// fork a stream.

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Listings page by page: each page is one short read, so that checkpoints are not starved.
+#pragma once
+
+#include "headrace/registry/database.h"
+#include "headrace/registry/types.h"
+
+namespace headrace::registry {
+
+/// One page in the query's order, continued by key, not by offset.
+Result<Page> list_versions(Database* database, const Query& query);
+Result<int64_t> count_versions(Database* database, const Query& query);
+Result<std::vector<ModelInfo>> list_models(Database* database, std::string_view pattern,
+                                           int64_t limit);
+
+}  // namespace headrace::registry

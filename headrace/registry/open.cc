@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Find, make, check and migrate a registry folder.
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "headrace/base/environment.h"
+#include "headrace/registry/fault.h"
+#include "headrace/registry/registry_internal.h"
+#include "headrace/registry/schema.h"
+
+namespace headrace::registry {
+
+namespace {
+
+constexpr std::string_view kFormatLine = "headrace-registry 1\n";
+constexpr size_t kBackupsKept = 3;
+
+struct NetworkType {
+  int64_t magic;
+  const char* name;
+};
+// linux/magic.h, and the kernel sources of file systems that are not in it.
+constexpr NetworkType kNetworkTypes[] = {
+    {0x6969, "NFS"},      {0xFF534D42, "CIFS"},   {0xFE534D42, "SMB2"}, {0x517B, "SMB"},
+    {0x65735546, "FUSE"}, {0x0BD00BD0, "Lustre"}, {0x01021997, "9p"},   {0x00C36400, "Ceph"},
+    {0x47504653, "GPFS"}, {0x19830326, "BeeGFS"}, {0x5346414F, "AFS"}};
+
+Result<void> check_filesystem(const Path& folder) {
+  struct statfs info = {};
+  if (::statfs(folder.c_str(), &info) != 0) {
+    return errno_error(errno, "asking for the file system of " + folder.string());
+  }
+  const int64_t pretended = fault::filesystem_type().load();
+  const int64_t type = (pretended != 0 ? pretended : int64_t{info.f_type}) & 0xFFFFFFFF;
+  for (const NetworkType& network : kNetworkTypes) {
+    if (type == network.magic) {
+      return Error{Errc::unsupported,
+                   "registry: " + folder.string() + " lies on " + network.name +
+                       ", where SQLite's shared memory and locks do not hold between hosts; put "
+                       "the registry on a local disk, other hosts stage into its incoming/ folder"};
+    }
+  }
+  return {};
+}
+
+/// uuid from FORMAT, "" when there is no such file.
+Result<std::string> read_format(const Path& folder) {
+  auto text = base::read_file(folder / "FORMAT", 4096);
+  if (!text.ok()) {
+    if (text.error().code() == Errc::not_found) {
+      return std::string();
+    }
+    return std::move(text).error();
+  }
+  if (text->substr(0, kFormatLine.size()) != kFormatLine) {
+    return Error{Errc::unsupported,
+                 "registry: " + (folder / "FORMAT").string() + " says " +
+                     json_quote(text->substr(0, text->find('\n'))) +
+                     "; this headrace knows headrace-registry 1; update headrace"};
+  }
+  std::string uuid = text->substr(kFormatLine.size());
+  uuid.resize(std::min(uuid.size(), uuid.find('\n')));
+  return uuid;
+}
+
+/// Refuse to make a registry among somebody's other files.
+Result<void> check_only_ours(const Path& folder) {
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == "objects" || name == "tmp" || name == "trash" || name == "backup" ||
+                      name == "incoming" || name == "writer.lock" ||
+                      name.substr(0, 11) == "registry.db" || name.substr(0, 6) == "FORMAT";
+    if (!ours) {
+      return Error{Errc::invalid_argument, "registry: " + folder.string() +
+                                               " is no registry, but holds other files (" + name +
+                                               "); name an empty or new folder"};
+    }
+  }
+  return {};
+}
+
+Result<void> make_folder(const Path& folder, const OpenOptions& options) {
+  if (std::filesystem::exists(folder)) {
+    return {};
+  }
+  if (folder.has_parent_path()) {
+    HR_TRY(base::make_folders(folder.parent_path()));
+  }
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return errno_error(errno, "making folder " + folder.string());
+  }
+  if (::chmod(folder.c_str(), options.shared_group ? 02770 : 0700) != 0) {
+    return errno_error(errno, "setting the mode of " + folder.string());
+  }
+  return {};
+}
+
+/// Under writer.lock. FORMAT comes last: without it the folder is no registry yet.
+Result<void> create(const Path& folder, const OpenOptions& options, const ObjectStore& store) {
+  HR_TRY(auto lock,
+         base::FileLock::acquire(folder / "writer.lock", options.lock_timeout.count() / 1000,
+                                 base::holder_description(options.command)));
+  HR_TRY(const std::string there, read_format(folder));
+  if (!there.empty()) {
+    return {};  // another process was first
+  }
+  HR_TRY(store.make_folders());
+  for (const char* name : {"incoming", "backup"}) {
+    HR_TRY(make_folder(folder / name, options));
+  }
+  HR_TRY(auto database, Database::open(folder / "registry.db", {.mode = DatabaseMode::create}));
+  HR_TRY(database->execute("PRAGMA journal_mode=WAL"));
+  HR_TRY(const int64_t application, database->integer("PRAGMA application_id"));
+  if (application == 0) {
+    fault::point("create.before_schema");
+    HR_TRY(auto transaction, Transaction::begin(database.get(), true));
+    HR_TRY(create_schema(database.get(), new_uid(), base::system_clock().wall().count()));
+    HR_TRY(transaction.commit());
+  }
+  HR_TRY(const SchemaState schema, read_schema(database.get()));
+  fault::point("create.before_format");
+  return base::replace_file(folder / "FORMAT", std::string(kFormatLine) + schema.uuid + "\n", 0600);
+}
+
+Result<void> keep_newest_backups(const Path& backups) {
+  std::vector<Path> files;
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(backups, code)) {
+    if (entry.path().extension() == ".db") {
+      files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());  // names carry version and time
+  for (size_t i = 0; i + kBackupsKept < files.size(); ++i) {
+    std::filesystem::remove(files[i], code);
+  }
+  return {};
+}
+
+Result<void> migrate(Database* database, const Path& folder, std::span<const Migration> steps,
+                     int64_t target) {
+  HR_TRY(const SchemaState schema, read_schema(database));  // again, now under the lock
+  if (schema.version >= target) {
+    return {};
+  }
+  const Path backups = folder / "backup";
+  HR_TRY(base::make_folders(backups));
+  std::string time = base::utc_text(base::system_clock().wall(), 6);
+  std::erase(time, ':');
+  const Path copy = backups / ("registry-" + std::to_string(schema.version) + "-" + time + ".db");
+  HR_TRY(in_context(database->copy_to(copy), "backup before the migration"));
+  HR_TRY(keep_newest_backups(backups));
+  fault::point("migrate.after_backup");
+  HR_TRY(auto transaction, Transaction::begin(database, true));
+  HR_TRY(migrate_schema(database, schema.version, steps));
+  fault::point("migrate.before_commit");
+  return transaction.commit();
+}
+
+}  // namespace
+
+Result<Path> registry_path(std::string_view option) {
+  if (!option.empty()) {
+    return Path(option);
+  }
+  if (const auto from_environment = base::environment("HEADRACE_REGISTRY")) {
+    return Path(*from_environment);
+  }
+  if (const auto data = base::environment("XDG_DATA_HOME")) {
+    return Path(*data) / "headrace" / "registry";
+  }
+  if (const auto home = base::environment("HOME")) {
+    return Path(*home) / ".local" / "share" / "headrace" / "registry";
+  }
+  return Error{Errc::invalid_argument,
+               "registry: no folder is known: name it with --registry, or set HEADRACE_REGISTRY, "
+               "XDG_DATA_HOME or HOME"};
+}
+
+Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& options) {
+  std::error_code code;
+  Path folder = std::filesystem::absolute(folder_given, code);  // later chdir must not matter
+  if (folder.filename().empty()) {
+    folder = folder.parent_path();
+  }
+  const bool create_it = options.create && !options.read_only;
+  if (!std::filesystem::is_directory(folder, code)) {
+    if (!create_it) {
+      return Error{Errc::not_found, "registry: there is no registry at " + folder.string() +
+                                        "; headrace forecast train or headrace models import "
+                                        "makes one"};
+    }
+    HR_TRY(make_folder(folder, options));
+  }
+  HR_TRY(check_filesystem(folder));
+  auto state = std::make_shared<State>(folder, options);
+  HR_TRY(state->uuid, read_format(folder));
+  if (state->uuid.empty()) {
+    if (!create_it) {
+      return Error{Errc::not_found, "registry: " + folder.string() + " is no headrace registry"};
+    }
+    HR_TRY(check_only_ours(folder));
+    HR_TRY(in_context(create(folder, options, state->store),
+                      "making the registry " + folder.string()));
+    HR_TRY(state->uuid, read_format(folder));
+  }
+  SchemaState schema;
+  {
+    HR_TRY(auto database, state->readers.take());
+    HR_TRY(schema, read_schema(database.get()));
+  }
+  if (schema.version < kSchemaVersion) {
+    if (options.read_only) {
+      return Error{Errc::unsupported, "registry: " + folder.string() + " has schema " +
+                                          std::to_string(schema.version) +
+                                          "; open it once for writing to migrate it"};
+    }
+    HR_TRY(state->writer.exclusive([&](Database* database) {
+      return migrate(database, folder, migrations(), kSchemaVersion);
+    }));
+  }
+  return Registry(std::move(state));
+}
+
+}  // namespace headrace::registry

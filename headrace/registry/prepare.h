@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what a caller gives to what can be inserted: checked against every limit, header filled in,
+// files written and named by their hash.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "headrace/registry/object_store.h"
+#include "headrace/registry/types.h"
+
+namespace headrace::registry {
+
+/// A version that is ready for its row.
+struct PreparedVersion {
+  const NewVersion* source = nullptr;
+  std::string uid;     ///< 32 hex digits
+  std::string header;  ///< sorted JSON
+  std::vector<StoredArtifact> artifacts;
+  std::vector<std::string> push_to;
+  base::Micros created{0};
+  // Results of the insertion.
+  int64_t id = 0;
+  int64_t version = 0;
+  bool existed = false;   ///< the once key was there already
+  bool vanished = false;  ///< gc took an object before the row came: publish again
+};
+
+Result<void> check_version(const NewVersion& version);
+Result<void> check_artifact_path(std::string_view path);
+Result<void> check_text(std::string_view text, std::string_view what, int64_t bytes_max);
+
+/// Check and fill in; writes nothing.
+Result<PreparedVersion> prepare_version(const NewVersion& version);
+
+/// Write what the version needs under tmp/: the model file (path "model.safetensors") and its
+/// artifacts. `names` receives what belongs to the version, in the order of the files.
+struct PendingFile {
+  TempFile file;
+  std::string path;
+  std::string kind;
+};
+Result<std::vector<PendingFile>> write_files(const NewVersion& version, const std::string& header,
+                                             const Path& tmp_folder);
+/// finish and publish; fills `prepared->artifacts`.
+Result<void> publish_files(std::vector<PendingFile> files, const ObjectStore& store,
+                           PreparedVersion* prepared, std::set<Path>* folders);
+
+inline constexpr std::string_view kModelPath = "model.safetensors";
+std::string new_uid();
+
+}  // namespace headrace::registry

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models, versions, aliases and their files in one folder: add durably, find in milliseconds, load
+// by mapping, survive kill -9 at any instruction with many processes writing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/base/export.h"
+#include "headrace/base/result.h"
+#include "headrace/registry/model_file.h"
+#include "headrace/registry/reference.h"
+#include "headrace/registry/types.h"
+
+namespace headrace::registry {
+
+/// Folder of the registry: `option` when not empty, else HEADRACE_REGISTRY, else
+/// $XDG_DATA_HOME/headrace/registry, else ~/.local/share/headrace/registry.
+HR_API Result<Path> registry_path(std::string_view option);
+
+enum class Durability {
+  power_loss,  ///< what `add` returned survives a power cut
+  process,     ///< it survives kill -9; a power cut may lose the last changes, never tear one
+};
+
+struct OpenOptions {
+  bool create = true;      ///< false: a folder without registry is `not_found`
+  bool read_only = false;  ///< never writes, never migrates; every change is `invalid_argument`
+  base::Micros lock_timeout = std::chrono::seconds(30);
+  Durability durability = Durability::power_loss;
+  bool shared_group = false;              ///< new folders get mode 2770 instead of 0700
+  std::string command = "headrace";       ///< stands in writer.lock for those who wait
+  std::vector<std::string> push_to = {};  ///< targets that get a `push` row with every version
+};
+
+struct TarOptions {
+  bool keep_versions = false;  ///< import: a taken number is `mismatch` instead of a new number
+};
+
+struct ImportReport {
+  int64_t added = 0;
+  int64_t known = 0;  ///< uid was there already
+};
+
+/// One registry. Thread-safe; open files and statements are pooled inside. After fork() every call
+/// in the child fails: open again there.
+///
+/// Codes that a caller may act on: `not_found` (no such model, version, alias), `busy` (the lock
+/// was not free within lock_timeout; the message names pid, host and since when), `out_of_space`,
+/// `mismatch` (once key with other content, compare-and-set), `corrupt`, `unsupported` (newer
+/// format, network file system).
+class HR_API Registry {
+ public:
+  static Result<Registry> open(const Path& folder, const OpenOptions& options = {});
+  Registry(Registry&&) noexcept;
+  Registry& operator=(Registry&&) noexcept;
+  ~Registry();
+
+  const Path& folder() const;
+  /// The same in every copy of the folder.
+  const std::string& uuid() const;
+
+  /// Store files, then the row. Durable on return (per OpenOptions::durability). Calls of several
+  /// threads share transactions.
+  Result<Version> add(const NewVersion& version);
+  /// The same for many in one transaction, all or none.
+  Result<std::vector<Version>> add_all(std::span<const NewVersion> versions);
+
+  Result<Version> find(const Reference& reference) const;
+  Result<Version> find(std::string_view reference) const;
+  Result<Page> list(const Query& query) const;
+  /// Call `body` for every version that matches, page by page; stops at its first error.
+  Result<void> for_each(Query query, const std::function<Result<void>(const Version&)>& body) const;
+  Result<int64_t> count(const Query& query) const;
+  Result<std::vector<ModelInfo>> models(std::string_view pattern, int64_t limit) const;
+
+  /// The model file of a version, validated and mapped; for an item of a bundle its record.
+  Result<ModelFile> load(const Version& version) const;
+  /// Where the bytes of an artifact are. Never write there.
+  Result<Path> artifact_path(const Version& version, std::string_view path) const;
+  Path object_path(std::string_view hash) const;
+
+  Result<void> set_alias(const Reference& reference, std::string_view alias,
+                         const AliasOptions& options = {});
+  Result<std::vector<AliasChange>> history(std::string_view name) const;
+  /// Set or (nullopt) remove tags of one version, or of the model when the reference is a bare
+  /// name.
+  Result<void> set_tags(const Reference& reference, std::span<const Pair> set,
+                        std::span<const std::string> removed);
+  Result<void> set_description(std::string_view name, std::string_view text);
+
+  /// Hide one version; `gc` takes its files later. A bare name is `invalid_argument`. A version
+  /// under an alias needs `force` (its aliases go, logged).
+  Result<void> remove(const Reference& reference, bool force = false);
+  Result<void> restore(const Reference& reference);
+  Result<GcReport> gc(const GcOptions& options = {});
+  Result<VerifyReport> verify(const VerifyOptions& options = {});
+  /// A consistent copy in `target` (made, must be empty or absent); writers are not stopped.
+  Result<void> backup(const Path& target) const;
+
+  /// Tar of the versions of `query` (docs/formats/export.md); `import_file` takes such a tar.
+  Result<int64_t> export_file(const Query& query, const Path& file) const;
+  Result<ImportReport> import_file(const Path& file, const TarOptions& options = {});
+  /// model.safetensors, config.json and README.md, as model hubs lay them out.
+  Result<void> export_folder(const Version& version, const Path& folder) const;
+  /// Take in what other hosts staged (`stage`) in `folder`; what was taken is deleted there.
+  Result<ImportReport> import_incoming(const Path& folder);
+
+  Result<std::vector<Push>> pushes(std::string_view target, bool unfinished_only,
+                                   int64_t limit) const;
+  Result<void> record_push(const Push& push);
+  /// Add a push row for every version of `query` that has none for `target`; returns how many.
+  Result<int64_t> request_pushes(const Query& query, std::string_view target);
+
+  /// Run one SELECT on a read-only connection. Row by row as JSON values.
+  Result<void> sql(std::string_view select,
+                   const std::function<Result<void>(std::span<const std::string> columns,
+                                                    std::span<const Json> values)>& row) const;
+
+ private:
+  friend class BundleWriter;
+  struct State;
+  explicit Registry(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+/// Put a version into a shared folder for a registry on another host: object first, then its JSON,
+/// each by write and rename. Returns the uid.
+HR_API Result<std::string> stage(const Path& folder, const NewVersion& version);
+
+}  // namespace headrace::registry

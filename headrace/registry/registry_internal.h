@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of class Registry share.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "headrace/base/thread.h"
+#include "headrace/registry/connections.h"
+#include "headrace/registry/object_store.h"
+#include "headrace/registry/prepare.h"
+#include "headrace/registry/registry.h"
+#include "headrace/registry/rows.h"
+#include "headrace/registry/writer.h"
+
+namespace headrace::registry {
+
+/// Open bundles, most recently used first.
+class BundleCache {
+ public:
+  Result<ModelFile> open(const Path& path, const std::string& hash);
+
+ private:
+  base::Mutex mu_;  // leaf
+  std::list<std::pair<std::string, ModelFile>> files_ HR_GUARDED_BY(mu_);
+};
+
+struct Registry::State {
+  State(Path folder_path, OpenOptions open_options)
+      : folder(std::move(folder_path)),
+        options(std::move(open_options)),
+        store(folder, options.shared_group),
+        readers(folder / "registry.db", false),
+        select_readers(folder / "registry.db", true),
+        writer({.database = folder / "registry.db",
+                .lock_file = folder / "writer.lock",
+                .sync_full = options.durability == Durability::power_loss,
+                .lock_timeout = options.lock_timeout,
+                .command = options.command}) {}
+
+  const Path folder;
+  const OpenOptions options;
+  std::string uuid;
+  const ObjectStore store;
+  Connections readers;
+  Connections select_readers;
+  Writer writer;
+  BundleCache bundles;
+
+  Result<void> check_writable() const;
+  /// Publish and insert all of `prepared` in one transaction; objects that gc took meanwhile are
+  /// written again.
+  Result<void> add_prepared(std::span<PreparedVersion> prepared);
+};
+
+/// The stored form of a version that was just added.
+Version version_of(const PreparedVersion& prepared);
+
+}  // namespace headrace::registry

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/registry/registry.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "headrace/registry/test_folder.h"
+
+namespace headrace::registry {
+
+namespace {
+
+std::span<const std::byte> bytes_of(const std::vector<float>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+NewVersion deepar(const std::string& name, const std::vector<float>& weights) {
+  NewVersion version;
+  version.name = name;
+  version.kind = "deepar";
+  version.header.set("horizon", 48);
+  version.tensors = {{"w", Dtype::f32, {static_cast<int64_t>(weights.size())}, bytes_of(weights)}};
+  return version;
+}
+
+}  // namespace
+
+TEST_CASE("a model that was added is found, listed and loaded with the same bytes") {
+  TestFolder folder;
+  auto registry = Registry::open(folder.path() / "r");
+  REQUIRE_MESSAGE(registry.ok(), registry.error().message());
+  const std::vector<float> weights = {1.5F, -2.0F, 0.25F};
+  NewVersion version = deepar("m4_hourly/H1", weights);
+  version.metrics = {{"mase", 0.9, 500},
+                     {"nan", std::numeric_limits<double>::quiet_NaN(), {}},
+                     {"inf", std::numeric_limits<double>::infinity(), {}}};
+  version.params = {{"cells", "40"}};
+  version.tags = {{"team", "energy"}};
+  version.lineage.run = "run-1";
+  version.lineage.item = "H1";
+  version.lineage.attempt = 1;
+  version.lineage.table = TableSnapshot{"examples/lake", "parquet", "", "abcd", 42};
+  const auto added = registry->add(version);
+  REQUIRE_MESSAGE(added.ok(), added.error().message());
+  CHECK(added->version == 1);
+
+  const auto found = registry->find("m4_hourly/H1");
+  REQUIRE_MESSAGE(found.ok(), found.error().message());
+  CHECK(found->uid == added->uid);
+  CHECK(found->header.get_integer("horizon") == 48);
+  CHECK(*found->metric("mase") == 0.9);
+  CHECK(std::isnan(*found->metric("nan")));
+  CHECK(std::isinf(*found->metric("inf")));
+  CHECK(found->lineage.table->rows == 42);
+  CHECK(registry->find("run:run-1/H1")->uid == added->uid);
+  CHECK(registry->find("uid:" + added->uid)->reference() == "m4_hourly/H1:1");
+  const auto page = registry->list({.pattern = "m4_hourly"});
+  REQUIRE_MESSAGE(page.ok(), page.error().message());
+  CHECK(page->versions.size() == 1);
+
+  const auto file = registry->load(*found);
+  REQUIRE_MESSAGE(file.ok(), file.error().message());
+  CHECK(file->kind() == "deepar");
+  const auto floats = file->tensor("w")->floats();
+  CHECK(std::vector<float>(floats->begin(), floats->end()) == weights);
+}
+
+TEST_CASE("the same once key gives the version that exists, other content is a mismatch") {
+  TestFolder folder;
+  auto registry = Registry::open(folder.path() / "r");
+  const std::vector<float> weights = {1.0F};
+  NewVersion version = deepar("a", weights);
+  version.once = "run/a";
+  const auto first = registry->add(version);
+  version.header.set("seconds", 2.5);  // a repeated attempt took another time
+  const auto second = registry->add(version);
+  REQUIRE_MESSAGE(second.ok(), second.error().message());
+  CHECK(second->uid == first->uid);
+  const std::vector<float> other = {2.0F};
+  NewVersion changed = deepar("a", other);
+  changed.once = "run/a";
+  const auto third = registry->add(changed);
+  REQUIRE(!third.ok());
+  CHECK(third.error().code() == Errc::mismatch);
+  CHECK(registry->count({}).value_or(0) == 1);
+}
+
+}  // namespace headrace::registry

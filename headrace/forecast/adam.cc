@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adam (Kingma & Ba 2015) as torch.optim.Adam computes it, behind torch's clip_grad_norm_.
+#include <algorithm>
 #include <cmath>
 
 #include "headrace/base/check.h"
+#include "headrace/forecast/kernels.h"
 #include "headrace/forecast/network.h"
 
 namespace headrace::forecast {
@@ -15,30 +17,30 @@ Adam::Adam(int64_t parameters, const AdamOptions& options)
 double Adam::step(std::span<float> parameters, std::span<float> gradient, double learning_rate) {
   HR_CHECK(parameters.size() == first_.size() && gradient.size() == first_.size(),
            "Adam: parameters and gradient must have the size given at the start");
-  double squares = 0.0;
-  for (const float g : gradient) {
-    squares += static_cast<double>(g) * static_cast<double>(g);
-  }
-  const double norm = std::sqrt(squares);
+  const AdamKernels& kernel = kernels().adam;
+  const double norm = std::sqrt(kernel.squares(gradient.data(), gradient.size()));
   if (!std::isfinite(norm)) {
     return norm;
   }
   ++steps_;
-  const double clip = options_.clip_norm > 0.0F
-                          ? std::min(1.0, static_cast<double>(options_.clip_norm) / (norm + 1e-6))
-                          : 1.0;
-  const double correction1 = 1.0 - std::pow(static_cast<double>(options_.beta1), steps_);
-  const double correction2 = 1.0 - std::pow(static_cast<double>(options_.beta2), steps_);
-  const auto rate = static_cast<float>(learning_rate / correction1);
-  const auto root2 = static_cast<float>(std::sqrt(correction2));
-  const auto factor = static_cast<float>(clip);
-  for (size_t i = 0; i < first_.size(); ++i) {
-    gradient[i] *= factor;
-    const float g = gradient[i] + options_.weight_decay * parameters[i];
-    first_[i] += (1.0F - options_.beta1) * (g - first_[i]);
-    second_[i] = options_.beta2 * second_[i] + (1.0F - options_.beta2) * g * g;
-    parameters[i] -= rate * first_[i] / (std::sqrt(second_[i]) / root2 + options_.epsilon);
-  }
+  const auto step = static_cast<double>(steps_);
+  AdamArgs args;
+  args.parameters = parameters.data();
+  args.gradient = gradient.data();
+  args.first = first_.data();
+  args.second = second_.data();
+  args.count = first_.size();
+  args.clip = options_.clip_norm > 0.0
+                  ? static_cast<float>(std::min(1.0, options_.clip_norm / (norm + 1e-6)))
+                  : 1.0F;
+  args.weight_decay = static_cast<float>(options_.weight_decay);
+  args.beta2 = static_cast<float>(options_.beta2);
+  args.share1 = static_cast<float>(1.0 - options_.beta1);
+  args.share2 = static_cast<float>(1.0 - options_.beta2);
+  args.rate = static_cast<float>(learning_rate / (1.0 - std::pow(options_.beta1, step)));
+  args.root2 = static_cast<float>(std::sqrt(1.0 - std::pow(options_.beta2, step)));
+  args.epsilon = static_cast<float>(options_.epsilon);
+  kernel.step(args);
   return norm;
 }
 

@@ -2,34 +2,141 @@
 // The network one step at a time, without gradients.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "headrace/base/check.h"
 #include "headrace/forecast/network_internal.h"
-#include "headrace/forecast/network_reference.h"
 
 namespace headrace::forecast {
 
-struct Decoder::State {
-  NetworkShape shape;
-  std::vector<float> parameters;
-  int rows_max = 0;
-  int rows = 0;
-  std::vector<float> inputs;
-  std::vector<int> categories;
-  std::vector<std::vector<float>> h;  ///< per layer [rows][hidden]
-  std::vector<std::vector<float>> c;
-  std::vector<float> distributions;
-  std::vector<TensorInfo> tensors;
+namespace {
 
-  const float* tensor(const std::string& name) const {
-    for (const TensorInfo& info : tensors) {
-      if (info.name == name) {
-        return &parameters[static_cast<size_t>(info.offset)];
-      }
-    }
-    HR_CHECK(false, name);
-  }
-  void step_row(size_t row);
+constexpr size_t kTransposeSlack = 16;  // floats a transposition may read past a row
+
+/// One layer's state. The rows' h of the step before lie below x, where the product reads them; the
+/// new h go to the other of the two, which the next step reads.
+struct DecoderLayer {
+  AlignedVector<float> x[2];  ///< [block][depth][width]
+  AlignedVector<float> c;     ///< [block][hidden][width]
 };
+
+}  // namespace
+
+struct Decoder::State {
+  State(const NetworkShape& shape, size_t rows_limit, std::span<const float> parameters);
+
+  void step_block(const Block& block);
+  void start_embeddings();
+  /// Value of `row` in an array of blocks of `features` rows each.
+  static float& lane(AlignedVector<float>* array, size_t features, const std::vector<Block>& blocks,
+                     size_t feature, size_t row);
+
+  PackedNetwork network;
+  size_t rows_max;
+  size_t input_stride;
+  size_t rows = 0;
+  std::vector<Block> blocks;
+  size_t current = 0;           ///< which x is read by the next step
+  bool embeddings_new = false;  ///< `start` is out of date
+  AlignedVector<float> inputs;  ///< [rows][input_stride]
+  std::vector<int> categories;  ///< [rows][embeddings]
+  std::vector<DecoderLayer> layers;
+  AlignedVector<float> start;        ///< [block][hidden * 4][width]
+  AlignedVector<float> embedded;     ///< [embedding columns][width]
+  AlignedVector<float> outputs;      ///< [hidden + 1][width] of the top layer, the last row ones
+  AlignedVector<float> raw;          ///< [heads][width]
+  std::vector<float> distributions;  ///< [rows][heads]
+};
+
+Decoder::State::State(const NetworkShape& shape, size_t rows_limit,
+                      std::span<const float> parameters)
+    : network(shape, &kernels()),
+      rows_max(rows_limit),
+      input_stride(static_cast<size_t>(shape.inputs())) {
+  network.pack(parameters, false);
+  const size_t padded = padded_rows(rows_max);
+  const size_t hidden = network.hidden();
+  inputs.resize(padded * input_stride + kTransposeSlack);
+  categories.resize(rows_max * shape.embeddings.size());
+  layers.resize(network.layers());
+  for (size_t l = 0; l < layers.size(); ++l) {
+    for (AlignedVector<float>& x : layers[l].x) {
+      x.resize(network.layer(l).depth * padded);
+    }
+    layers[l].c.resize(hidden * padded);
+  }
+  if (!shape.embeddings.empty()) {
+    start.resize(4 * hidden * padded);
+    embedded.resize(network.embedding_columns() * kWidthMax);
+  }
+  outputs.resize((hidden + 1) * kWidthMax);
+  raw.resize(network.heads() * kWidthMax);
+  distributions.resize(rows_max * network.heads());
+}
+
+void Decoder::State::start_embeddings() {
+  const size_t features = network.shape().embeddings.size();
+  for (const Block& block : blocks) {
+    for (size_t r = 0; r < block.rows; ++r) {
+      network.embed(&categories[(block.first + r) * features], block.width, &embedded[r]);
+    }
+    network.embedding_start(embedded.data(), block.width,
+                            &start[block.first * 4 * network.hidden()]);
+  }
+  embeddings_new = false;
+}
+
+void Decoder::State::step_block(const Block& block) {
+  const LstmKernels& kernel = network.kernels().lstm;
+  const size_t width = block.width;
+  const size_t hidden = network.hidden();
+  const auto lags = static_cast<size_t>(network.shape().lags);
+  const float* in = &inputs[block.first * input_stride];
+  float* x = &layers[0].x[current][block.first * network.layer(0).depth];
+  kernel.transpose(in, input_stride, lags, width, x);
+  kernel.transpose(in + lags + network.embedding_columns(), input_stride,
+                   network.layer(0).inputs - lags, width, x + lags * width);
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const PackedNetwork::Layer& layer = network.layer(l);
+    const bool is_top = l + 1 == layers.size();
+    ForwardArgs args;
+    args.weights = layer.forward.data();
+    args.x = &layers[l].x[current][block.first * layer.depth];
+    args.start = l == 0 && !start.empty() ? &start[block.first * 4 * hidden] : nullptr;
+    args.depth = layer.depth;
+    args.hidden = hidden;
+    args.width = width;
+    args.c_before = &layers[l].c[block.first * hidden];
+    args.c_after = &layers[l].c[block.first * hidden];
+    args.c_stride = width;
+    args.h = &layers[l].x[1 - current][block.first * layer.depth + layer.inputs * width];
+    args.above = is_top ? outputs.data()
+                        : &layers[l + 1].x[current][block.first * network.layer(l + 1).depth];
+    kernel.forward(args);
+  }
+  std::fill_n(&outputs[hidden * width], width, 1.0F);
+  MultiplyArgs product;
+  product.weights = network.head_weights();
+  product.x = outputs.data();
+  product.depth = hidden + 1;
+  product.rows = network.heads();
+  product.width = width;
+  product.out = raw.data();
+  kernel.multiply(product);
+  network.kernels().distribution.map(network.shape().distribution, raw.data(), nullptr, width,
+                                     raw.data());
+  for (size_t p = 0; p < network.heads(); ++p) {
+    for (size_t r = 0; r < block.rows; ++r) {
+      distributions[(block.first + r) * network.heads() + p] = raw[p * width + r];
+    }
+  }
+}
+
+float& Decoder::State::lane(AlignedVector<float>* array, size_t features,
+                            const std::vector<Block>& in, size_t feature, size_t row) {
+  const Block& block = in[row / kWidthMax];
+  return (*array)[block.first * features + feature * block.width + row - block.first];
+}
 
 Decoder::Decoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Decoder::Decoder(Decoder&&) noexcept = default;
@@ -49,128 +156,89 @@ Result<Decoder> Decoder::make(const NetworkShape& shape, int rows_max,
                  fmt::format("forecast: the network has {} parameters, {} were given",
                              parameter_total(shape), parameters.size())};
   }
-  auto state = std::make_unique<State>();
-  state->shape = shape;
-  state->parameters.assign(parameters.begin(), parameters.end());
-  state->rows_max = rows_max;
-  state->tensors = parameter_tensors(shape);
-  const auto rows = static_cast<size_t>(rows_max);
-  state->inputs.resize(rows * static_cast<size_t>(shape.inputs()));
-  state->categories.resize(rows * shape.embeddings.size());
-  const std::vector<float> zero(rows * static_cast<size_t>(shape.hidden), 0.0F);
-  state->h.assign(static_cast<size_t>(shape.layers), zero);
-  state->c = state->h;
-  state->distributions.resize(rows * static_cast<size_t>(parameter_count(shape.distribution)));
-  return Decoder(std::move(state));
+  return Decoder(std::make_unique<State>(shape, static_cast<size_t>(rows_max), parameters));
 }
 
 void Decoder::reset(int rows) {
-  HR_CHECK(rows >= 0 && rows <= state_->rows_max, "more rows than the decoder was made for");
-  state_->rows = rows;
-  for (auto* states : {&state_->h, &state_->c}) {
-    for (std::vector<float>& layer : *states) {
-      std::fill(layer.begin(), layer.end(), 0.0F);
+  State& s = *state_;
+  HR_CHECK(rows >= 0 && static_cast<size_t>(rows) <= s.rows_max,
+           "more rows than the decoder was made for");
+  s.rows = static_cast<size_t>(rows);
+  s.blocks = make_blocks(s.rows);
+  s.embeddings_new = true;
+  for (size_t l = 0; l < s.layers.size(); ++l) {
+    const size_t depth = s.network.layer(l).depth;
+    for (AlignedVector<float>& x : s.layers[l].x) {
+      std::fill(x.begin(), x.end(), 0.0F);
+      for (const Block& block : s.blocks) {
+        std::fill_n(&x[block.first * depth + (depth - 1) * block.width], block.width, 1.0F);
+      }
     }
+    std::fill(s.layers[l].c.begin(), s.layers[l].c.end(), 0.0F);
   }
 }
 
-int Decoder::rows() const { return state_->rows; }
+int Decoder::rows() const { return static_cast<int>(state_->rows); }
 
 float* Decoder::input_row(int row) {
-  return &state_->inputs[static_cast<size_t>(row) * static_cast<size_t>(state_->shape.inputs())];
+  return &state_->inputs[static_cast<size_t>(row) * state_->input_stride];
 }
 
 void Decoder::set_category(int row, int feature, int index) {
-  state_->categories[static_cast<size_t>(row) * state_->shape.embeddings.size() +
-                     static_cast<size_t>(feature)] = index;
-}
-
-void Decoder::State::step_row(size_t row) {
-  const auto hidden = static_cast<size_t>(shape.hidden);
-  const auto begin =
-      inputs.begin() + static_cast<std::ptrdiff_t>(row * static_cast<size_t>(shape.inputs()));
-  std::vector<float> x(begin, begin + shape.inputs());
-  auto column = x.begin() + shape.lags;
-  for (size_t e = 0; e < shape.embeddings.size(); ++e) {
-    const int dimension = shape.embeddings[e].dimension;
-    const float* table = tensor(fmt::format("embedder._embedders.{}.weight", e)) +
-                         categories[row * shape.embeddings.size() + e] * dimension;
-    column = std::copy(table, table + dimension, column);
-  }
-  for (size_t l = 0; l < h.size(); ++l) {
-    const float* ih = tensor(fmt::format("rnn.weight_ih_l{}", l));
-    const float* hh = tensor(fmt::format("rnn.weight_hh_l{}", l));
-    const float* bias_ih = tensor(fmt::format("rnn.bias_ih_l{}", l));
-    const float* bias_hh = tensor(fmt::format("rnn.bias_hh_l{}", l));
-    std::vector<float> gates(4 * hidden);
-    for (size_t j = 0; j < gates.size(); ++j) {
-      gates[j] = bias_ih[j] + bias_hh[j];
-      for (size_t k = 0; k < x.size(); ++k) {
-        gates[j] += ih[j * x.size() + k] * x[k];
-      }
-      for (size_t k = 0; k < hidden; ++k) {
-        gates[j] += hh[j * hidden + k] * h[l][row * hidden + k];
-      }
-    }
-    x.resize(hidden);
-    for (size_t u = 0; u < hidden; ++u) {
-      float& cell = c[l][row * hidden + u];
-      cell = reference::sigmoid(gates[hidden + u]) * cell +
-             reference::sigmoid(gates[u]) * std::tanh(gates[2 * hidden + u]);
-      x[u] = reference::sigmoid(gates[3 * hidden + u]) * std::tanh(cell);
-    }
-    std::copy(x.begin(), x.end(), h[l].begin() + static_cast<std::ptrdiff_t>(row * hidden));
-  }
-  const auto count = static_cast<size_t>(parameter_count(shape.distribution));
-  double raw[3] = {};
-  double mapped[3] = {};
-  double slopes[3] = {};
-  for (size_t p = 0; p < count; ++p) {
-    const float* weight = tensor(fmt::format("param_proj.proj.{}.weight", p));
-    float sum = weight[hidden];
-    for (size_t k = 0; k < hidden; ++k) {
-      sum += weight[k] * x[k];
-    }
-    raw[p] = static_cast<double>(sum);
-  }
-  reference::map_parameters(shape.distribution, 0.0, raw, mapped, slopes);
-  for (size_t p = 0; p < count; ++p) {
-    distributions[row * count + p] = static_cast<float>(mapped[p]);
-  }
+  const std::vector<EmbeddingShape>& shapes = state_->network.shape().embeddings;
+  HR_CHECK(index >= 0 && index < shapes.at(static_cast<size_t>(feature)).cardinality,
+           fmt::format("category {} of embedding {} is out of range", index, feature));
+  state_->categories[static_cast<size_t>(row) * shapes.size() + static_cast<size_t>(feature)] =
+      index;
+  state_->embeddings_new = true;
 }
 
 void Decoder::step() {
-  for (int row = 0; row < state_->rows; ++row) {
-    state_->step_row(static_cast<size_t>(row));
+  State& s = *state_;
+  if (s.embeddings_new && !s.start.empty()) {
+    s.start_embeddings();
   }
+  for (const Block& block : s.blocks) {
+    s.step_block(block);
+  }
+  s.current = 1 - s.current;
 }
 
 std::span<const float> Decoder::distributions() const {
   return std::span<const float>(state_->distributions)
-      .first(static_cast<size_t>(state_->rows) *
-             static_cast<size_t>(parameter_count(state_->shape.distribution)));
+      .first(state_->rows * state_->network.heads());
 }
 
 void Decoder::repeat(int copies) {
   State& s = *state_;
-  HR_CHECK(copies >= 1 && static_cast<int64_t>(s.rows) * copies <= s.rows_max,
+  HR_CHECK(copies >= 1 && static_cast<size_t>(copies) <= s.rows_max / std::max<size_t>(s.rows, 1),
            "more rows than the decoder was made for");
-  const auto spread = [&](auto* values, size_t width) {
-    for (size_t row = static_cast<size_t>(s.rows * copies); row-- > 0;) {
-      const auto from =
-          values->begin() + static_cast<std::ptrdiff_t>(row / static_cast<size_t>(copies) * width);
-      const std::vector<std::decay_t<decltype(*from)>> one(
-          from, from + static_cast<std::ptrdiff_t>(width));
-      std::copy(one.begin(), one.end(), values->begin() + static_cast<std::ptrdiff_t>(row * width));
+  const auto times = static_cast<size_t>(copies);
+  const size_t hidden = s.network.hidden();
+  const std::vector<Block> before = s.blocks;
+  const std::vector<int> categories = s.categories;
+  const std::vector<float> distributions = s.distributions;
+  const size_t current = s.current;
+  std::vector<DecoderLayer> old = s.layers;
+  reset(static_cast<int>(s.rows * times));
+  for (size_t row = 0; row < s.rows; ++row) {
+    const size_t from = row / times;
+    for (size_t l = 0; l < s.layers.size(); ++l) {
+      const PackedNetwork::Layer& layer = s.network.layer(l);
+      for (size_t u = 0; u < hidden; ++u) {
+        State::lane(&s.layers[l].x[current], layer.depth, s.blocks, layer.inputs + u, row) =
+            State::lane(&old[l].x[current], layer.depth, before, layer.inputs + u, from);
+        State::lane(&s.layers[l].c, hidden, s.blocks, u, row) =
+            State::lane(&old[l].c, hidden, before, u, from);
+      }
     }
-  };
-  for (size_t l = 0; l < s.h.size(); ++l) {
-    spread(&s.h[l], static_cast<size_t>(s.shape.hidden));
-    spread(&s.c[l], static_cast<size_t>(s.shape.hidden));
+    const size_t features = s.network.shape().embeddings.size();
+    std::copy_n(categories.begin() + static_cast<std::ptrdiff_t>(from * features), features,
+                s.categories.begin() + static_cast<std::ptrdiff_t>(row * features));
+    std::copy_n(distributions.begin() + static_cast<std::ptrdiff_t>(from * s.network.heads()),
+                s.network.heads(),
+                s.distributions.begin() + static_cast<std::ptrdiff_t>(row * s.network.heads()));
   }
-  spread(&s.categories, s.shape.embeddings.size());
-  spread(&s.distributions, static_cast<size_t>(parameter_count(s.shape.distribution)));
-  s.rows *= copies;
 }
 
 }  // namespace headrace::forecast

@@ -119,11 +119,11 @@ class HR_API TrainingStep {
 /// Both LSTM biases are separate parameters here, as in torch, so that norms and steps are the
 /// reference's.
 struct AdamOptions {
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
-  float epsilon = 1e-8F;
-  float weight_decay = 1e-8F;
-  float clip_norm = 10.0F;  ///< <= 0: no clipping
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 1e-8;
+  double clip_norm = 10.0;  ///< <= 0: no clipping
 };
 class HR_API Adam {
  public:

@@ -1,18 +1,429 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss and gradient of one batch.
+// Loss and gradient of one batch: blocks of rows go forward through all steps, then back.
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "headrace/base/check.h"
 #include "headrace/forecast/network_internal.h"
-#include "headrace/forecast/network_reference.h"
 
 namespace headrace::forecast {
 
-struct TrainingStep::State {
-  NetworkShape shape;
-  reference::Batch<float> batch;
-  std::vector<double> distributions;
+namespace {
+
+constexpr int64_t kCellsMax = int64_t{1} << 31;
+constexpr size_t kTransposeSlack = 16;  // floats a transposition may read past a row
+
+/// What one layer keeps of one block.
+struct LayerMemory {
+  AlignedVector<float> x;        ///< [steps + 1][depth][width]: inputs, h of the step before, ones
+  AlignedVector<float> saved;    ///< [steps + 1][hidden][kSaved][width]; step t writes t + 1
+  AlignedVector<float> d_x;      ///< gradient of x's rows that need one, then of h before
+  AlignedVector<float> d_c;      ///< [hidden][width]
+  AlignedVector<float> d_rows;   ///< [group][kSlots * width][columns]
+  AlignedVector<float> weights;  ///< gradient: [group][depth][columns]
 };
+
+}  // namespace
+
+struct TrainingStep::State {
+  State(const NetworkShape& shape, size_t batch_rows, size_t step_count);
+
+  StepLoss run(std::span<const float> parameters, const Dropout& factors,
+               std::span<float> gradient);
+  void start_block(const Block& block);
+  void forward_step(const Block& block, size_t t);
+  void heads_step(const Block& block, size_t t);
+  void backward_block(const Block& block, std::span<float> gradient);
+  void backward_step(const Block& block, size_t t, size_t l);
+  void sum_weights(const Block& block, size_t t);
+  void embedding_gradient(const Block& block, std::span<float> gradient);
+  void head_gradient(const Block& block, std::span<float> gradient) const;
+  void write_layer_gradient(size_t l, std::span<float> gradient) const;
+  StepLoss total_loss() const;
+  Dropout dropout_of(const Block& block, size_t t, size_t l) const;
+
+  PackedNetwork network;
+  size_t batch;
+  size_t steps;
+  std::vector<Block> blocks;
+  size_t padded;
+  size_t input_stride;
+  AlignedVector<float> inputs;    ///< [steps][padded][input_stride]
+  AlignedVector<float> targets;   ///< [steps][padded]
+  AlignedVector<float> observed;  ///< [steps][padded]
+  AlignedVector<float> scales;    ///< [padded]
+  std::vector<int> categories;    ///< [batch][embeddings]
+
+  std::vector<LayerMemory> layers;
+  size_t groups;                        ///< of gate columns
+  AlignedVector<double> scale;          ///< [padded]
+  AlignedVector<double> log_scale;      ///< [padded]
+  AlignedVector<double> nll;            ///< [steps][padded]
+  AlignedVector<float> raw;             ///< [heads][width]
+  AlignedVector<float> mapped;          ///< [block][steps][heads][width]
+  AlignedVector<float> d_raw;           ///< [steps][heads][width]
+  AlignedVector<float> head_sums;       ///< [hidden + 1][heads][width]
+  AlignedVector<float> d_gates;         ///< [hidden * 4][width]
+  AlignedVector<float> embedded;        ///< [embedding columns][width]
+  AlignedVector<float> start;           ///< [hidden * 4][width]
+  AlignedVector<float> gate_sums;       ///< [hidden * 4][width]: d_gates of layer 0 over all steps
+  AlignedVector<float> embedding_sums;  ///< [group][embedding columns][columns]
+  Dropout dropout;
+};
+
+TrainingStep::State::State(const NetworkShape& shape, size_t batch_rows, size_t step_count)
+    : network(shape, &kernels()),
+      batch(batch_rows),
+      steps(step_count),
+      blocks(make_blocks(batch_rows)),
+      padded(padded_rows(batch_rows)),
+      input_stride(static_cast<size_t>(shape.inputs())) {
+  const size_t hidden = network.hidden();
+  const size_t columns = network.kernels().lstm.group_columns;
+  const size_t width = blocks.front().width;
+  groups = (4 * hidden + columns - 1) / columns;
+  inputs.resize(steps * padded * input_stride + kTransposeSlack);
+  targets.resize(steps * padded);
+  observed.resize(steps * padded);
+  scales.resize(padded, 1.0F);
+  categories.resize(batch * shape.embeddings.size());
+  layers.resize(network.layers());
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const PackedNetwork::Layer& layer = network.layer(l);
+    LayerMemory& memory = layers[l];
+    memory.x.resize((steps + 1) * layer.depth * width);
+    memory.saved.resize((steps + 1) * hidden * kSaved * width);
+    memory.d_x.resize((hidden + (l == 0 ? 0 : layer.inputs)) * width);
+    memory.d_c.resize(hidden * width);
+    memory.d_rows.resize(groups * kSlots * width * columns);
+    memory.weights.resize(groups * layer.depth * columns);
+  }
+  scale.resize(padded);
+  log_scale.resize(padded);
+  nll.resize(steps * padded);
+  raw.resize(network.heads() * width);
+  mapped.resize(steps * network.heads() * padded);
+  d_raw.resize(steps * network.heads() * width);
+  head_sums.resize((hidden + 1) * network.heads() * width);
+  d_gates.resize(4 * hidden * width);
+  if (!shape.embeddings.empty()) {
+    embedded.resize(network.embedding_columns() * width);
+    start.resize(4 * hidden * width);
+    gate_sums.resize(4 * hidden * width);
+    embedding_sums.resize(groups * network.embedding_columns() * columns);
+  }
+}
+
+Dropout TrainingStep::State::dropout_of(const Block& block, size_t t, size_t l) const {
+  Dropout one = dropout;
+  if (one.factor != 0.0F) {
+    one.key = base::derive_seed(dropout.key, l * steps + t);
+    one.first_row = static_cast<uint32_t>(block.first);
+  }
+  return one;
+}
+
+void TrainingStep::State::start_block(const Block& block) {
+  const size_t hidden = network.hidden();
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const PackedNetwork::Layer& layer = network.layer(l);
+    LayerMemory& memory = layers[l];
+    std::fill_n(memory.x.begin() + static_cast<std::ptrdiff_t>(layer.inputs * block.width),
+                hidden * block.width, 0.0F);
+    std::fill_n(memory.saved.begin(), hidden * kSaved * block.width, 0.0F);
+    for (size_t t = 0; t <= steps; ++t) {
+      float* ones = &memory.x[((t + 1) * layer.depth - 1) * block.width];
+      std::fill_n(ones, block.width, 1.0F);
+    }
+  }
+  if (!embedded.empty()) {
+    std::fill(embedded.begin(), embedded.end(), 0.0F);
+    const size_t features = network.shape().embeddings.size();
+    for (size_t r = 0; r < block.rows; ++r) {
+      network.embed(&categories[(block.first + r) * features], block.width, &embedded[r]);
+    }
+    network.embedding_start(embedded.data(), block.width, start.data());
+  }
+}
+
+void TrainingStep::State::forward_step(const Block& block, size_t t) {
+  const LstmKernels& kernel = network.kernels().lstm;
+  const size_t hidden = network.hidden();
+  const auto lags = static_cast<size_t>(network.shape().lags);
+  const size_t width = block.width;
+  const float* in = &inputs[(t * padded + block.first) * input_stride];
+  float* x = &layers[0].x[t * network.layer(0).depth * width];
+  kernel.transpose(in, input_stride, lags, width, x);
+  kernel.transpose(in + lags + network.embedding_columns(), input_stride,
+                   network.layer(0).inputs - lags, width, x + lags * width);
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const PackedNetwork::Layer& layer = network.layer(l);
+    LayerMemory& memory = layers[l];
+    const bool is_top = l + 1 == layers.size();
+    const size_t saved_step = hidden * kSaved * width;
+    ForwardArgs args;
+    args.weights = layer.forward.data();
+    args.x = &memory.x[t * layer.depth * width];
+    args.start = l == 0 && !start.empty() ? start.data() : nullptr;
+    args.depth = layer.depth;
+    args.hidden = hidden;
+    args.width = width;
+    args.saved = &memory.saved[(t + 1) * saved_step];
+    args.c_before = &memory.saved[t * saved_step + 4 * width];
+    args.c_after = args.saved + 4 * width;
+    args.c_stride = kSaved * width;
+    args.h = &memory.x[((t + 1) * layer.depth + layer.inputs) * width];
+    if (!is_top) {
+      args.above = &layers[l + 1].x[t * network.layer(l + 1).depth * width];
+      args.dropout = dropout_of(block, t, l);
+    }
+    kernel.forward(args);
+  }
+}
+
+void TrainingStep::State::heads_step(const Block& block, size_t t) {
+  const PackedNetwork::Layer& top = network.layer(layers.size() - 1);
+  const size_t width = block.width;
+  MultiplyArgs product;
+  product.weights = network.head_weights();
+  product.x = &layers.back().x[((t + 1) * top.depth + top.inputs) * width];
+  product.depth = network.hidden() + 1;
+  product.rows = network.heads();
+  product.width = width;
+  product.out = raw.data();
+  network.kernels().lstm.multiply(product);
+  LikelihoodArgs args;
+  args.raw = raw.data();
+  args.target = &targets[t * padded + block.first];
+  args.observed = &observed[t * padded + block.first];
+  args.scale = &scale[block.first];
+  args.log_scale = &log_scale[block.first];
+  args.width = width;
+  args.share = 1.0 / (static_cast<double>(batch) * static_cast<double>(steps));
+  args.mapped = &mapped[(block.first * steps + t * width) * network.heads()];
+  args.nll = &nll[t * padded + block.first];
+  args.d_raw = &d_raw[t * network.heads() * width];
+  network.kernels().distribution.likelihood(network.shape().distribution, args);
+}
+
+void TrainingStep::State::backward_step(const Block& block, size_t t, size_t l) {
+  const LstmKernels& kernel = network.kernels().lstm;
+  const size_t hidden = network.hidden();
+  const size_t width = block.width;
+  const size_t saved_step = hidden * kSaved * width;
+  const PackedNetwork::Layer& layer = network.layer(l);
+  LayerMemory& memory = layers[l];
+  const size_t input_rows = l == 0 ? 0 : layer.inputs;
+  GateGradientArgs gates;
+  gates.hidden = hidden;
+  gates.width = width;
+  gates.saved = &memory.saved[(t + 1) * saved_step];
+  gates.c_before = &memory.saved[t * saved_step + 4 * width];
+  gates.d_h = &memory.d_x[input_rows * width];
+  if (l + 1 == layers.size()) {
+    gates.heads = network.head_weights();
+    gates.d_raw = &d_raw[t * network.heads() * width];
+    gates.head_count = network.heads();
+  } else {
+    gates.d_above = layers[l + 1].d_x.data();
+    gates.dropout = dropout_of(block, t, l);
+  }
+  gates.d_c = memory.d_c.data();
+  gates.d_gates = d_gates.data();
+  gates.group_stride = kSlots * width * kernel.group_columns;
+  gates.d_rows = &memory.d_rows[t % kSlots * width * kernel.group_columns];
+  gates.sum = l == 0 && !gate_sums.empty() ? gate_sums.data() : nullptr;
+  kernel.gate_gradient(gates);
+
+  MultiplyArgs product;
+  product.weights = layer.backward.data();
+  product.x = d_gates.data();
+  product.depth = 4 * hidden;
+  product.rows = input_rows + hidden;
+  product.width = width;
+  product.out = memory.d_x.data();
+  kernel.multiply(product);
+}
+
+void TrainingStep::State::sum_weights(const Block& block, size_t t) {
+  const LstmKernels& kernel = network.kernels().lstm;
+  const size_t width = block.width;
+  const size_t count = std::min(kSlots, steps - t);
+  for (size_t l = 0; l < layers.size(); ++l) {
+    WeightGradientArgs args;
+    args.depth = network.layer(l).depth;
+    args.x_stride = args.depth * width;
+    args.x = &layers[l].x[t * args.x_stride];
+    args.d_rows = layers[l].d_rows.data();
+    args.group_stride = kSlots * width * kernel.group_columns;
+    args.groups = groups;
+    args.steps = count;
+    args.width = width;
+    args.out = layers[l].weights.data();
+    kernel.weight_gradient(args);
+  }
+  const PackedNetwork::Layer& top = network.layer(layers.size() - 1);
+  HeadGradientArgs args;
+  args.h_stride = top.depth * width;
+  args.h = &layers.back().x[(t + 1) * args.h_stride + top.inputs * width];
+  args.d_raw = &d_raw[t * network.heads() * width];
+  args.count = network.heads();
+  args.steps = count;
+  args.depth = network.hidden() + 1;
+  args.width = width;
+  args.out = head_sums.data();
+  kernel.head_gradient(args);
+}
+
+void TrainingStep::State::backward_block(const Block& block, std::span<float> gradient) {
+  for (LayerMemory& memory : layers) {
+    std::fill(memory.d_x.begin(), memory.d_x.end(), 0.0F);
+    std::fill(memory.d_c.begin(), memory.d_c.end(), 0.0F);
+  }
+  std::fill(gate_sums.begin(), gate_sums.end(), 0.0F);
+  std::fill(head_sums.begin(), head_sums.end(), 0.0F);
+  for (size_t t = steps; t-- > 0;) {
+    for (size_t l = layers.size(); l-- > 0;) {
+      backward_step(block, t, l);
+    }
+    if (t % kSlots == 0) {
+      sum_weights(block, t);
+    }
+  }
+  head_gradient(block, gradient);
+  if (!embedded.empty()) {
+    embedding_gradient(block, gradient);
+  }
+}
+
+void TrainingStep::State::embedding_gradient(const Block& block, std::span<float> gradient) {
+  const LstmKernels& kernel = network.kernels().lstm;
+  const size_t width = block.width;
+  const size_t columns = network.embedding_columns();
+  // By rows, as the weights' kernel wants it; layer 0's slots are free now.
+  AlignedVector<float>& d_rows = layers[0].d_rows;
+  for (size_t group = 0; group < groups; ++group) {
+    for (size_t row = 0; row < width; ++row) {
+      for (size_t j = 0; j < kernel.group_columns; ++j) {
+        const size_t gate = group * kernel.group_columns + j;
+        d_rows[(group * width + row) * kernel.group_columns + j] =
+            gate < 4 * network.hidden() ? gate_sums[gate * width + row] : 0.0F;
+      }
+    }
+  }
+  WeightGradientArgs weights;
+  weights.x = embedded.data();
+  weights.d_rows = d_rows.data();
+  weights.group_stride = width * kernel.group_columns;
+  weights.groups = groups;
+  weights.steps = 1;
+  weights.depth = columns;
+  weights.width = width;
+  weights.out = embedding_sums.data();
+  kernel.weight_gradient(weights);
+
+  MultiplyArgs product;
+  product.weights = network.embedding_backward();
+  product.x = gate_sums.data();
+  product.depth = 4 * network.hidden();
+  product.rows = columns;
+  product.width = width;
+  product.out = embedded.data();  // not needed any more
+  kernel.multiply(product);
+  const std::vector<EmbeddingShape>& shapes = network.shape().embeddings;
+  for (size_t row = 0; row < block.rows; ++row) {
+    const float* from = &embedded[row];
+    for (size_t e = 0; e < shapes.size(); ++e) {
+      const auto dimension = static_cast<size_t>(shapes[e].dimension);
+      const int category = categories[(block.first + row) * shapes.size() + e];
+      float* to =
+          &gradient[network.embedding_offset(e) + static_cast<size_t>(category) * dimension];
+      for (size_t k = 0; k < dimension; ++k, from += width) {
+        to[k] += *from;
+      }
+    }
+  }
+}
+
+void TrainingStep::State::write_layer_gradient(size_t l, std::span<float> gradient) const {
+  const size_t hidden = network.hidden();
+  const size_t columns = network.kernels().lstm.group_columns;
+  const PackedNetwork::Layer& layer = network.layer(l);
+  const PackedNetwork::LayerOffsets& at = network.offsets(l);
+  const size_t embedding_columns = l == 0 ? network.embedding_columns() : 0;
+  for (size_t j = 0; j < 4 * hidden; ++j) {
+    const size_t row = j % 4 * hidden + j / 4;
+    const float* from = &layers[l].weights[j / columns * layer.depth * columns + j % columns];
+    float* to = &gradient[at.ih + row * network.input_columns(l)];
+    for (size_t k = 0; k < layer.inputs; ++k, from += columns) {
+      to[network.input_column(l, k)] = *from;
+    }
+    to = &gradient[at.hh + row * hidden];
+    for (size_t k = 0; k < hidden; ++k, from += columns) {
+      to[k] = *from;
+    }
+    gradient[at.bias_ih + row] = *from;
+    gradient[at.bias_hh + row] = *from;
+    for (size_t k = 0; k < embedding_columns; ++k) {
+      gradient[at.ih + row * network.input_columns(0) + static_cast<size_t>(network.shape().lags) +
+               k] = embedding_sums[(j / columns * embedding_columns + k) * columns + j % columns];
+    }
+  }
+}
+
+void TrainingStep::State::head_gradient(const Block& block, std::span<float> gradient) const {
+  for (size_t p = 0; p < network.heads(); ++p) {
+    for (size_t k = 0; k <= network.hidden(); ++k) {
+      const float* sums = &head_sums[(k * network.heads() + p) * block.width];
+      gradient[network.head_offset(p) + k] += std::accumulate(sums, sums + block.width, 0.0F);
+    }
+  }
+}
+
+StepLoss TrainingStep::State::total_loss() const {
+  double sum = 0.0;
+  double seen = 0.0;
+  for (size_t t = 0; t < steps; ++t) {
+    for (size_t b = 0; b < batch; ++b) {
+      sum += nll[t * padded + b];
+      seen += static_cast<double>(observed[t * padded + b]);
+    }
+  }
+  return {sum / (static_cast<double>(batch) * static_cast<double>(steps)),
+          seen > 0.0 ? sum / seen : 0.0};
+}
+
+StepLoss TrainingStep::State::run(std::span<const float> parameters, const Dropout& factors,
+                                  std::span<float> gradient) {
+  dropout = factors;
+  network.pack(parameters, !gradient.empty());
+  for (size_t b = 0; b < padded; ++b) {
+    scale[b] = static_cast<double>(scales[b]);
+    log_scale[b] = std::log(scale[b]);
+  }
+  for (LayerMemory& memory : layers) {
+    std::fill(memory.weights.begin(), memory.weights.end(), 0.0F);
+  }
+  std::fill(embedding_sums.begin(), embedding_sums.end(), 0.0F);
+  std::fill(gradient.begin(), gradient.end(), 0.0F);
+  for (const Block& block : blocks) {
+    start_block(block);
+    for (size_t t = 0; t < steps; ++t) {
+      forward_step(block, t);
+      heads_step(block, t);
+    }
+    if (!gradient.empty()) {
+      backward_block(block, gradient);
+    }
+  }
+  for (size_t l = 0; l < layers.size() && !gradient.empty(); ++l) {
+    write_layer_gradient(l, gradient);
+  }
+  return total_loss();
+}
 
 TrainingStep::TrainingStep(std::unique_ptr<State> state) : state_(std::move(state)) {}
 TrainingStep::TrainingStep(TrainingStep&&) noexcept = default;
@@ -21,75 +432,73 @@ TrainingStep::~TrainingStep() = default;
 
 Result<TrainingStep> TrainingStep::make(const NetworkShape& shape, int batch, int steps) {
   HR_TRY(check_shape(shape));
-  if (batch < 1 || steps < 1) {
+  if (batch < 1 || steps < 1 || int64_t{batch} * steps > kCellsMax / shape.inputs()) {
     return Error{Errc::invalid_argument,
-                 fmt::format("forecast: a training step of batch {} and {} steps is empty; both "
-                             "must be at least 1",
-                             batch, steps)};
+                 fmt::format("forecast: a training step of batch {} and {} steps of {} inputs: "
+                             "batch and steps must be at least 1, and the inputs at most {}",
+                             batch, steps, shape.inputs(), kCellsMax)};
   }
-  return TrainingStep(std::make_unique<State>(
-      State{shape, reference::Batch<float>::make(shape, batch, steps), {}}));
+  return TrainingStep(
+      std::make_unique<State>(shape, static_cast<size_t>(batch), static_cast<size_t>(steps)));
 }
 
 float* TrainingStep::input_row(int t, int b) {
-  const auto cell =
-      static_cast<size_t>(t) * static_cast<size_t>(state_->batch.batch) + static_cast<size_t>(b);
-  return &state_->batch.inputs[cell * static_cast<size_t>(state_->shape.inputs())];
+  State& s = *state_;
+  return &s.inputs[(static_cast<size_t>(t) * s.padded + static_cast<size_t>(b)) * s.input_stride];
 }
 
 void TrainingStep::set_category(int b, int feature, int index) {
-  state_->batch.categories[static_cast<size_t>(b) * state_->shape.embeddings.size() +
-                           static_cast<size_t>(feature)] = index;
+  const std::vector<EmbeddingShape>& shapes = state_->network.shape().embeddings;
+  HR_CHECK(index >= 0 && index < shapes.at(static_cast<size_t>(feature)).cardinality,
+           fmt::format("category {} of embedding {} is out of range", index, feature));
+  state_->categories[static_cast<size_t>(b) * shapes.size() + static_cast<size_t>(feature)] = index;
 }
 
 float* TrainingStep::target_row(int t) {
-  return &state_->batch.targets[static_cast<size_t>(t) * static_cast<size_t>(state_->batch.batch)];
+  return &state_->targets[static_cast<size_t>(t) * state_->padded];
 }
 
 float* TrainingStep::observed_row(int t) {
-  return &state_->batch.observed[static_cast<size_t>(t) * static_cast<size_t>(state_->batch.batch)];
+  return &state_->observed[static_cast<size_t>(t) * state_->padded];
 }
 
-float* TrainingStep::scales() { return state_->batch.scales.data(); }
+float* TrainingStep::scales() { return state_->scales.data(); }
 
 StepLoss TrainingStep::loss_and_gradient(std::span<const float> parameters, float dropout,
                                          base::Rng* rng, std::span<float> gradient) {
-  const NetworkShape& shape = state_->shape;
+  const NetworkShape& shape = state_->network.shape();
   HR_CHECK(static_cast<int64_t>(parameters.size()) == parameter_total(shape) &&
                gradient.size() == parameters.size(),
            "parameters and gradient must have parameter_total floats");
-  reference::Batch<float>& batch = state_->batch;
-  batch.masks.clear();
-  if (dropout > 0.0F && shape.layers > 1) {
-    batch.masks.resize(static_cast<size_t>(shape.layers - 1) * batch.targets.size() *
-                       static_cast<size_t>(shape.hidden));
-    for (float& mask : batch.masks) {
-      mask = rng->uniform_float() < dropout ? 0.0F : 1.0F / (1.0F - dropout);
-    }
+  HR_CHECK(dropout >= 0.0F && dropout < 1.0F && (dropout == 0.0F || rng != nullptr),
+           "dropout must be in [0, 1), and needs random numbers when it is not 0");
+  Dropout factors;
+  if (dropout > 0.0F) {
+    factors.key = rng->next();
+    factors.threshold = dropout_threshold(dropout);
+    factors.factor = 1.0F / (1.0F - dropout);
   }
-  reference::Network<float> network(shape, parameters);
-  const StepLoss loss = network.run(&batch, gradient);
-  state_->distributions = network.distributions();
-  return loss;
+  return state_->run(parameters, factors, gradient);
 }
 
 StepLoss TrainingStep::loss(std::span<const float> parameters) {
-  state_->batch.masks.clear();
-  reference::Network<float> network(state_->shape, parameters);
-  const StepLoss loss = network.run(&state_->batch, {});
-  state_->distributions = network.distributions();
-  return loss;
+  HR_CHECK(static_cast<int64_t>(parameters.size()) == parameter_total(state_->network.shape()),
+           "there must be parameter_total parameters");
+  return state_->run(parameters, Dropout{}, {});
 }
 
 std::vector<float> TrainingStep::distribution_row(int t, int b) const {
-  const auto count = static_cast<size_t>(parameter_count(state_->shape.distribution));
-  const size_t cell =
-      static_cast<size_t>(t) * static_cast<size_t>(state_->batch.batch) + static_cast<size_t>(b);
-  std::vector<float> row(count);
-  for (size_t p = 0; p < count; ++p) {
-    row[p] = static_cast<float>(state_->distributions[cell * count + p]);
+  const State& s = *state_;
+  const auto row = static_cast<size_t>(b);
+  const Block& block = s.blocks[row / kWidthMax];
+  const size_t heads = s.network.heads();
+  const float* from = &s.mapped[block.first * s.steps * heads +
+                                static_cast<size_t>(t) * heads * block.width + row - block.first];
+  std::vector<float> out(heads);
+  for (size_t p = 0; p < heads; ++p) {
+    out[p] = from[p * block.width];
   }
-  return row;
+  return out;
 }
 
 }  // namespace headrace::forecast

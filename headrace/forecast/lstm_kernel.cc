@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+// LSTM kernels: register tiles over packed weights. Layouts and meaning: kernels.h.
+#include "headrace/forecast/kernel_targets.h"
+#include "headrace/forecast/kernels.h"
+
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "headrace/forecast/lstm_kernel.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "headrace/forecast/kernel_math-inl.h"
+// clang-format on
+
+#include <array>
+#include <utility>
+
+HWY_BEFORE_NAMESPACE();
+namespace headrace::forecast {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+constexpr size_t kLanes = HWY_LANES(float);
+// AVX-512 has 32 registers: 3 units (12 gate rows) by 2 vectors leave 8 for operands. With 16
+// registers 1 unit by 2 vectors are 8 sums, just what two FMA ports with 4 cycles need.
+constexpr size_t kUnitsMax = kLanes >= 16 ? 3 : 1;
+constexpr size_t kRowsMax = kLanes >= 16 ? 12 : 6;
+constexpr size_t kColumns = 2 * kLanes;
+/// Units whose gates fill whole squares of vectors.
+constexpr size_t kUnitsPerPass = kLanes >= 4 ? kLanes / 4 : 1;
+
+/// sums[r][v] += weight(r, k) * x[k * x_step + v * kLanes ...] for all k < depth, where weight(r,
+/// k) is weights[r * kRowStep + k * k_step].
+template <size_t kRows, size_t kVectors, size_t kRowStep>
+HWY_INLINE void product(const float* HWY_RESTRICT weights, size_t k_step,
+                        const float* HWY_RESTRICT x, size_t x_step, size_t depth,
+                        V (&sums)[kRows][kVectors]) {
+  const D d;
+  for (size_t k = 0; k < depth; ++k) {
+    V operand[kVectors];
+#pragma GCC unroll 2
+    for (size_t v = 0; v < kVectors; ++v) {
+      operand[v] = hn::Load(d, x + v * kLanes);
+    }
+#pragma GCC unroll 12
+    for (size_t r = 0; r < kRows; ++r) {
+      const V weight = hn::Set(d, weights[r * kRowStep]);
+#pragma GCC unroll 2
+      for (size_t v = 0; v < kVectors; ++v) {
+        sums[r][v] = hn::MulAdd(weight, operand[v], sums[r][v]);
+      }
+    }
+    weights += k_step;
+    x += x_step;
+  }
+}
+
+template <size_t kRows, size_t kVectors>
+HWY_INLINE void load_sums(const float* HWY_RESTRICT from, size_t step, V (&sums)[kRows][kVectors]) {
+  const D d;
+#pragma GCC unroll 12
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (size_t v = 0; v < kVectors; ++v) {
+      sums[r][v] = from == nullptr ? hn::Zero(d) : hn::Load(d, from + r * step + v * kLanes);
+    }
+  }
+}
+
+template <size_t kRows, size_t kVectors>
+HWY_INLINE void store_sums(const V (&sums)[kRows][kVectors], size_t step, float* HWY_RESTRICT to) {
+  const D d;
+#pragma GCC unroll 12
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (size_t v = 0; v < kVectors; ++v) {
+      hn::Store(sums[r][v], d, to + r * step + v * kLanes);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------- dropout
+
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+  return z ^ (z >> 31U);
+}
+
+/// 0 or `factor` for the rows of one vector: an avalanche over 32 bits (two multiplications) of a
+/// counter, with two keys of the unit.
+HWY_INLINE V dropout_factor(const Dropout& dropout, uint64_t unit_key, size_t lane) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const D d;
+  const auto row = hn::Iota(du, dropout.first_row + static_cast<uint32_t>(lane));
+  auto bits = row * hn::Set(du, 0x9e3779b9U) + hn::Set(du, static_cast<uint32_t>(unit_key));
+  bits = (bits ^ hn::ShiftRight<16>(bits)) * hn::Set(du, 0x7feb352dU);
+  bits = bits ^ hn::Set(du, static_cast<uint32_t>(unit_key >> 32U));
+  bits = (bits ^ hn::ShiftRight<15>(bits)) * hn::Set(du, 0x846ca68bU);
+  bits = bits ^ hn::ShiftRight<16>(bits);
+  const auto keep = hn::BitCast(di, bits) > hn::Set(di, dropout.threshold);
+  return hn::IfThenElseZero(hn::RebindMask(d, keep), hn::Set(d, dropout.factor));
+}
+
+// ---------------------------------------------------------------------------------- forward
+
+/// Gates, cell and output of one unit for one vector of rows, from the sums of its four gates.
+template <bool kSave>
+HWY_INLINE void cell(const ForwardArgs& a, size_t unit, size_t lane, uint64_t unit_key, V sum_i,
+                     V sum_f, V sum_g, V sum_o) {
+  const D d;
+  const V half = hn::Set(d, 0.5F);
+  const V i = hn::MulAdd(half, tanh_of(d, sum_i), half);
+  const V f = hn::MulAdd(half, tanh_of(d, sum_f), half);
+  const V g = tanh_of(d, sum_g);
+  const V o = hn::MulAdd(half, tanh_of(d, sum_o), half);
+  const V before = hn::Load(d, a.c_before + unit * a.c_stride + lane);
+  const V c = hn::MulAdd(f, before, i * g);
+  const V tanh_c = tanh_of(d, c);
+  const V h = o * tanh_c;
+  hn::Store(c, d, a.c_after + unit * a.c_stride + lane);
+  hn::Store(h, d, a.h + unit * a.width + lane);
+  if constexpr (kSave) {
+    float* saved = a.saved + unit * kSaved * a.width + lane;
+    hn::Store(i, d, saved);
+    hn::Store(f, d, saved + a.width);
+    hn::Store(g, d, saved + 2 * a.width);
+    hn::Store(o, d, saved + 3 * a.width);
+    hn::Store(tanh_c, d, saved + 5 * a.width);
+  }
+  if (a.above != nullptr) {
+    V up = h;
+    if (a.dropout.factor != 0.0F) {
+      up = h * dropout_factor(a.dropout, unit_key, lane);
+    }
+    hn::Store(up, d, a.above + unit * a.width + lane);
+  }
+}
+
+template <size_t kUnits, size_t kVectors, bool kSave>
+void forward_tile(const ForwardArgs& a, const float* weights, size_t unit) {
+  for (size_t lane = 0; lane < a.width; lane += kVectors * kLanes) {
+    V sums[4 * kUnits][kVectors];
+    load_sums(a.start == nullptr ? nullptr : a.start + unit * 4 * a.width + lane, a.width, sums);
+    product<4 * kUnits, kVectors, 1>(weights, 4 * kUnits, a.x + lane, a.width, a.depth, sums);
+#pragma GCC unroll 3
+    for (size_t u = 0; u < kUnits; ++u) {
+      const uint64_t key = a.dropout.factor == 0.0F ? 0 : mix(a.dropout.key + unit + u);
+#pragma GCC unroll 2
+      for (size_t v = 0; v < kVectors; ++v) {
+        cell<kSave>(a, unit + u, lane + v * kLanes, key, sums[4 * u][v], sums[4 * u + 1][v],
+                    sums[4 * u + 2][v], sums[4 * u + 3][v]);
+      }
+    }
+  }
+}
+
+using ForwardTile = void (*)(const ForwardArgs&, const float*, size_t);
+
+template <size_t kVectors, bool kSave, size_t... kSizes>
+void forward_tiles(const ForwardArgs& a, std::index_sequence<kSizes...> /*sizes*/) {
+  static constexpr std::array<ForwardTile, sizeof...(kSizes)> kTile = {
+      &forward_tile<kSizes + 1, kVectors, kSave>...};
+  const Tiling tiling(a.hidden, kUnitsMax);
+  const float* weights = a.weights;
+  size_t unit = 0;
+  for (size_t tile = 0; tile < tiling.tiles; ++tile) {
+    const size_t units = tiling.size(tile);
+    kTile[units - 1](a, weights, unit);
+    weights += a.depth * 4 * units;
+    unit += units;
+  }
+}
+
+template <size_t kVectors>
+void forward_width(const ForwardArgs& a) {
+  if (a.saved != nullptr) {
+    forward_tiles<kVectors, true>(a, std::make_index_sequence<kUnitsMax>());
+  } else {
+    forward_tiles<kVectors, false>(a, std::make_index_sequence<kUnitsMax>());
+  }
+}
+
+void forward(const ForwardArgs& a) {
+  a.width % kColumns == 0 ? forward_width<2>(a) : forward_width<1>(a);
+}
+
+// --------------------------------------------------------------------------------- products
+
+template <size_t kRows, size_t kVectors>
+void multiply_tile(const MultiplyArgs& a, const float* weights, float* out) {
+  for (size_t lane = 0; lane < a.width; lane += kVectors * kLanes) {
+    V sums[kRows][kVectors];
+    load_sums(nullptr, 0, sums);
+    product<kRows, kVectors, 1>(weights, kRows, a.x + lane, a.width, a.depth, sums);
+    store_sums(sums, a.width, out + lane);
+  }
+}
+
+template <size_t kVectors, size_t... kSizes>
+void multiply_tiles(const MultiplyArgs& a, std::index_sequence<kSizes...> /*sizes*/) {
+  using Tile = void (*)(const MultiplyArgs&, const float*, float*);
+  static constexpr std::array<Tile, sizeof...(kSizes)> kTile = {
+      &multiply_tile<kSizes + 1, kVectors>...};
+  const Tiling tiling(a.rows, kRowsMax);
+  const float* weights = a.weights;
+  float* out = a.out;
+  for (size_t tile = 0; tile < tiling.tiles; ++tile) {
+    const size_t rows = tiling.size(tile);
+    kTile[rows - 1](a, weights, out);
+    weights += a.depth * rows;
+    out += rows * a.width;
+  }
+}
+
+void multiply(const MultiplyArgs& a) {
+  a.width % kColumns == 0 ? multiply_tiles<2>(a, std::make_index_sequence<kRowsMax>())
+                          : multiply_tiles<1>(a, std::make_index_sequence<kRowsMax>());
+}
+
+template <size_t kRows>
+void weight_gradient_tile(const WeightGradientArgs& a, const float* x, const float* d_rows,
+                          float* out, size_t width) {
+  // `width` is a.width, passed to let the row step of x be a constant.
+  V sums[kRows][2];
+  load_sums(out, kColumns, sums);
+  for (size_t step = 0; step < a.steps; ++step) {
+    if (width == kWidthMax) {
+      product<kRows, 2, kWidthMax>(x, 1, d_rows, kColumns, kWidthMax, sums);
+    } else {
+      product<kRows, 2, kWidthMax / 2>(x, 1, d_rows, kColumns, kWidthMax / 2, sums);
+    }
+    x += a.x_stride;
+    d_rows += width * kColumns;
+  }
+  store_sums(sums, kColumns, out);
+}
+
+template <size_t... kSizes>
+void weight_gradient_tiles(const WeightGradientArgs& a, std::index_sequence<kSizes...> /*sizes*/) {
+  using Tile = void (*)(const WeightGradientArgs&, const float*, const float*, float*, size_t);
+  static constexpr std::array<Tile, sizeof...(kSizes)> kTile = {
+      &weight_gradient_tile<kSizes + 1>...};
+  const Tiling tiling(a.depth, kRowsMax);
+  float* out = a.out;
+  for (size_t group = 0; group < a.groups; ++group) {
+    const float* x = a.x;
+    for (size_t tile = 0; tile < tiling.tiles; ++tile) {
+      const size_t rows = tiling.size(tile);
+      kTile[rows - 1](a, x, a.d_rows + group * a.group_stride, out, a.width);
+      x += rows * a.width;
+      out += rows * kColumns;
+    }
+  }
+}
+
+void weight_gradient(const WeightGradientArgs& a) {
+  weight_gradient_tiles(a, std::make_index_sequence<kRowsMax>());
+}
+
+// --------------------------------------------------------------------------------- backward
+
+/// Gate gradients of one unit for one vector of rows; `to` gets those by i f g o.
+template <size_t kHeads>
+HWY_INLINE void gate_gradient_cell(const GateGradientArgs& a, size_t unit, size_t lane,
+                                   uint64_t unit_key, V* to) {
+  const D d;
+  const V one = hn::Set(d, 1.0F);
+  const float* saved = a.saved + unit * kSaved * a.width + lane;
+  const V i = hn::Load(d, saved);
+  const V f = hn::Load(d, saved + a.width);
+  const V g = hn::Load(d, saved + 2 * a.width);
+  const V o = hn::Load(d, saved + 3 * a.width);
+  const V tanh_c = hn::Load(d, saved + 5 * a.width);
+  const V before = hn::Load(d, a.c_before + unit * kSaved * a.width + lane);
+  V dh = hn::Load(d, a.d_h + unit * a.width + lane);
+  if constexpr (kHeads == 0) {
+    V above = hn::Load(d, a.d_above + unit * a.width + lane);
+    if (a.dropout.factor != 0.0F) {
+      above = above * dropout_factor(a.dropout, unit_key, lane);
+    }
+    dh = dh + above;
+  } else {
+#pragma GCC unroll 3
+    for (size_t p = 0; p < kHeads; ++p) {
+      dh = hn::MulAdd(hn::Set(d, a.heads[unit * kHeads + p]),
+                      hn::Load(d, a.d_raw + p * a.width + lane), dh);
+    }
+  }
+  float* d_c = a.d_c + unit * a.width + lane;
+  const V dho = dh * o;
+  const V dc = hn::MulAdd(dho, hn::NegMulAdd(tanh_c, tanh_c, one), hn::Load(d, d_c));
+  const V dci = dc * i;
+  hn::Store(dc * f, d, d_c);
+  to[0] = dci * g * (one - i);
+  to[1] = dc * f * before * (one - f);
+  to[2] = dci * hn::NegMulAdd(g, g, one);
+  to[3] = dho * tanh_c * (one - o);
+}
+
+/// Store the gate gradients of up to kUnitsPerPass units for one vector of rows in both orders.
+HWY_INLINE void store_gates(const GateGradientArgs& a, size_t unit, size_t lane, V* gates) {
+  const D d;
+  const size_t column = unit * 4;
+  const size_t count = HWY_MIN(4 * kUnitsPerPass, 4 * (a.hidden - unit));
+  float* to = a.d_gates + column * a.width + lane;
+  for (size_t j = 0; j < count; ++j) {
+    hn::Store(gates[j], d, to + j * a.width);
+  }
+  if (a.sum != nullptr) {
+    float* sum = a.sum + column * a.width + lane;
+    for (size_t j = 0; j < count; ++j, sum += a.width) {
+      hn::Store(hn::Load(d, sum) + gates[j], d, sum);
+    }
+  }
+  for (size_t j = 0; j < 4 * kUnitsPerPass; j += kLanes) {
+    const size_t first = column + j;
+    float* rows = a.d_rows + first / kColumns * a.group_stride + lane * kColumns + first % kColumns;
+    transpose_square(d, gates + j);
+#pragma GCC unroll 16
+    for (size_t row = 0; row < kLanes; ++row) {
+      hn::Store(gates[j + row], d, rows + row * kColumns);
+    }
+  }
+}
+
+template <size_t kHeads>
+void gate_gradient_heads(const GateGradientArgs& a) {
+  const D d;
+  const bool drops = kHeads == 0 && a.dropout.factor != 0.0F;
+  for (size_t unit = 0; unit < a.hidden; unit += kUnitsPerPass) {
+    const size_t units = HWY_MIN(kUnitsPerPass, a.hidden - unit);
+    uint64_t keys[kUnitsPerPass] = {};
+    for (size_t u = 0; u < units && drops; ++u) {
+      keys[u] = mix(a.dropout.key + unit + u);
+    }
+    for (size_t lane = 0; lane < a.width; lane += kLanes) {
+      V gates[4 * kUnitsPerPass];
+#pragma GCC unroll 4
+      for (size_t u = 0; u < kUnitsPerPass; ++u) {
+        if (u < units) {
+          gate_gradient_cell<kHeads>(a, unit + u, lane, keys[u], gates + 4 * u);
+        } else {
+#pragma GCC unroll 4
+          for (size_t gate = 0; gate < 4; ++gate) {
+            gates[4 * u + gate] = hn::Zero(d);
+          }
+        }
+      }
+      store_gates(a, unit, lane, gates);
+    }
+  }
+}
+
+void gate_gradient(const GateGradientArgs& a) {
+  switch (a.heads == nullptr ? 0 : a.head_count) {
+    case 2: return gate_gradient_heads<2>(a);
+    case 3: return gate_gradient_heads<3>(a);
+    default: return gate_gradient_heads<0>(a);
+  }
+}
+
+template <size_t kHeads>
+void head_gradient_heads(const HeadGradientArgs& a) {
+  const D d;
+  for (size_t lane = 0; lane < a.width; lane += kLanes) {
+    for (size_t k = 0; k < a.depth; ++k) {
+      V sums[kHeads];
+      float* out = a.out + k * kHeads * a.width + lane;
+#pragma GCC unroll 3
+      for (size_t p = 0; p < kHeads; ++p) {
+        sums[p] = hn::Load(d, out + p * a.width);
+      }
+      for (size_t step = 0; step < a.steps; ++step) {
+        const V h = hn::Load(d, a.h + step * a.h_stride + k * a.width + lane);
+        const float* d_raw = a.d_raw + step * kHeads * a.width + lane;
+#pragma GCC unroll 3
+        for (size_t p = 0; p < kHeads; ++p) {
+          sums[p] = hn::MulAdd(h, hn::Load(d, d_raw + p * a.width), sums[p]);
+        }
+      }
+#pragma GCC unroll 3
+      for (size_t p = 0; p < kHeads; ++p) {
+        hn::Store(sums[p], d, out + p * a.width);
+      }
+    }
+  }
+}
+
+void head_gradient(const HeadGradientArgs& a) {
+  a.count == 3 ? head_gradient_heads<3>(a) : head_gradient_heads<2>(a);
+}
+
+void transpose(const float* in, size_t stride, size_t columns, size_t width, float* out) {
+  const D d;
+  for (size_t column = 0; column < columns; column += kLanes) {
+    const size_t count = HWY_MIN(kLanes, columns - column);
+    for (size_t row = 0; row < width; row += kLanes) {
+      V square[kLanes];
+#pragma GCC unroll 16
+      for (size_t i = 0; i < kLanes; ++i) {
+        square[i] = hn::LoadU(d, in + (row + i) * stride + column);
+      }
+      transpose_square(d, square);
+      for (size_t i = 0; i < count; ++i) {
+        hn::Store(square[i], d, out + (column + i) * width + row);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+LstmKernels make_lstm_kernels() {
+  return {kUnitsMax, kRowsMax,       kColumns,         &transpose,    &forward,
+          &multiply, &gate_gradient, &weight_gradient, &head_gradient};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace headrace::forecast
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace headrace::forecast {
+
+HWY_EXPORT(make_lstm_kernels);
+
+LstmKernels lstm_kernels(int64_t target) {
+  return HWY_DISPATCH_TABLE(make_lstm_kernels)[target_index(target)]();
+}
+
+}  // namespace headrace::forecast
+#endif

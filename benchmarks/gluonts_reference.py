@@ -10,19 +10,8 @@ import pathlib
 import sys
 
 import numpy as np
-from common import (
-    HORIZON,
-    LEVELS,
-    PARITY_ITEMS,
-    RESULTS,
-    START,
-    argument_parser,
-    item_scores,
-    m4_hourly,
-    machine,
-    reference_python,
-    run_child,
-)
+from m4_hourly import HORIZON, LEVELS, PARITY_ITEMS, START, item_scores, m4_hourly
+from side_by_side import RESULTS, argument_parser, machine, reference_python, run_child
 
 FILE = RESULTS / "gluonts_m4_hourly_local.json"
 WORKER = pathlib.Path(__file__).with_name("gluonts_worker.py")

@@ -107,7 +107,8 @@ function showFailures(data, items) {
   const kinds = new Map();
   failed.forEach((item) => {
     const kind = item.error ? errorKind(item.error) : "";
-    kinds.set(kind, [...(kinds.get(kind) || []), item]);
+    if (!kinds.has(kind)) kinds.set(kind, []);
+    kinds.get(kind).push(item);
   });
   const rows = [...kinds.values()].sort((a, b) => b.length - a.length).slice(0, 50).map((same) => {
     const link = (item) => make("button", { type: "button", class: "link", onclick: () => items.showItem(item) }, item.key);

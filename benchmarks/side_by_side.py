@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmark scripts share: M4 Hourly, plain metrics, CPU time of children."""
+"""Run two programs side by side: CPU time of children, the machine, where the programs are."""
 
 import argparse
-import csv
 import dataclasses
 import datetime
-import gzip
 import json
 import os
 import pathlib
@@ -16,17 +14,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-EXAMPLE = ROOT / "examples" / "m4_hourly"
-LAKE = EXAMPLE / "lake"
-SEASON, HORIZON, START = 24, 48, "2015-07-01 00:00:00"
-LEVELS = [round(0.1 * k, 1) for k in range(1, 10)]
-PARITY_ITEMS = (
-    "H356 H68 H5 H379 H256 H34 H40 H93 H233 H4 H31 H150 H329 H221 H261 H108".split()  # noqa: SIM905
-)
 
 
 @dataclasses.dataclass
@@ -37,19 +26,6 @@ class Usage:
     wall_seconds: float
     peak_mib: float
     stdout: str
-
-
-def read_wide(name: str) -> dict[str, np.ndarray]:
-    """One published file of M4 Hourly: values per item."""
-    with gzip.open(EXAMPLE / name, "rt", newline="") as file:
-        rows = csv.reader(file)
-        next(rows)
-        return {row[0]: np.array([float(cell) for cell in row[1:] if cell]) for row in rows}
-
-
-def m4_hourly() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Training and test values per item."""
-    return read_wide("Hourly-train.csv.gz"), read_wide("Hourly-test.csv.gz")
 
 
 def run_child(
@@ -85,43 +61,54 @@ def run_child(
     return Usage(usage["cpu_seconds"], wall, usage["peak_mib"], done.stdout)
 
 
-def item_scores(train: np.ndarray, actual: np.ndarray, quantiles: dict[float, np.ndarray]) -> dict:
-    """Scores of one item, and the sums that pooled scores are made of."""
-    naive = np.abs(train[SEASON:] - train[:-SEASON]).mean()
-    median = quantiles[0.5]
-    losses = [
-        float(2 * np.maximum(q * (actual - quantiles[q]), (q - 1) * (actual - quantiles[q])).sum())
-        for q in LEVELS
-    ]
-    size = float(np.abs(actual).sum())
-    return {
-        "mase": float(np.abs(actual - median).mean() / naive) if naive > 0 else None,
-        "smape": float(200 * np.mean(np.abs(actual - median) / (np.abs(actual) + np.abs(median)))),
-        "wql": float(np.mean(losses)) / size,
-        "quantile_loss": float(np.mean(losses)),
-        "abs_sum": size,
-        "inside_80": int(((quantiles[0.1] <= actual) & (actual <= quantiles[0.9])).sum()),
-        "cells": len(actual),
-    }
+@dataclasses.dataclass
+class Figure:
+    """One measured number and what it should be; `goal` None: told, not judged."""
+
+    name: str
+    value: float
+    goal: float | None = None
+    at_least: bool = True
+    unit: str = ""
+    note: str = ""
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal is reached; a figure without a goal always is."""
+        if self.goal is None:
+            return True
+        return self.value >= self.goal if self.at_least else self.value <= self.goal
 
 
-def pooled(scores: Sequence[dict]) -> dict:
-    """Scores over items: mean_wQL weighs by size, the means do not."""
-    mases = [score["mase"] for score in scores if score["mase"] is not None]
-    return {
-        "mean_wql": sum(s["quantile_loss"] for s in scores) / sum(s["abs_sum"] for s in scores),
-        "mean_item_wql": float(np.mean([s["wql"] for s in scores])),
-        "median_mase": float(np.median(mases)),
-        "mean_mase": float(np.mean(mases)),
-        "mean_smape": float(np.mean([s["smape"] for s in scores])),
-        "coverage_80": 100 * sum(s["inside_80"] for s in scores) / sum(s["cells"] for s in scores),
-    }
+class Figures:
+    """What one script measured: printed as a table, written as JSON for run.py."""
+
+    def __init__(self) -> None:
+        self.rows: list[Figure] = []
+
+    def add(self, *arguments: object, **options: object) -> None:
+        """A Figure of these arguments."""
+        self.rows.append(Figure(*arguments, **options))
+
+    def finish(self, path: pathlib.Path | None) -> int:
+        """Print, write where asked to, and return the exit code: 0 also where a goal is missed."""
+        print(table(self.rows))
+        if path:
+            document = {"machine": machine(), "figures": [vars(row) for row in self.rows]}
+            path.write_text(json.dumps(document, indent=1) + "\n")
+        return 0
 
 
-def seasonal_naive(train: np.ndarray) -> dict[float, np.ndarray]:
-    """The last season repeated, the same value for every quantile."""
-    repeated = np.tile(train[-SEASON:], HORIZON // SEASON)
-    return dict.fromkeys(LEVELS, repeated)
+def table(rows: Sequence[Figure]) -> str:
+    """Figures, goals and verdicts in columns."""
+    width = max([len(row.name) for row in rows] + [6])
+    lines = [f"{'figure':{width}}  {'measured':>12}  {'goal':>12}  "]
+    for row in rows:
+        sign = "" if row.goal is None else ("≥ " if row.at_least else "≤ ") + f"{row.goal:g}"
+        verdict = "" if row.goal is None else "met" if row.met else "MISSED"
+        measured = f"{row.value:.4g} {row.unit}".strip()
+        lines.append(f"{row.name:{width}}  {measured:>12}  {sign:>12}  {verdict:6}  {row.note}")
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def machine() -> dict:

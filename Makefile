@@ -66,18 +66,28 @@ fuzz: venv ## run every fuzzer for FUZZ_SECONDS (10) on top of its corpus
 	@$(call ninja,build/fuzz,all)
 	@$(PY) tools/fuzz.py build/fuzz $(FUZZ_SECONDS)
 
-asan tsan: venv ## C++ tests under the address + undefined, or the thread sanitizer
-	@tools/apt.sh build
-	@preset=$(subst asan,asan-ubsan,$@); \
-	 cmake --preset $$preset -DPython_EXECUTABLE=$(CURDIR)/$(PY) >/dev/null && \
-	 { $(call ninja,build/$$preset,all); } && \
-	 ctest --preset $$preset -j $(CORES) --output-junit ctest.xml $(CTEST_OPTIONS)
+asan: venv ## C++ tests under the address and undefined-behaviour sanitizers
+	@$(call sanitized,asan-ubsan,all,)
+
+# Kernels are the same code in one thread, and slow here; TSAN_ROOMS= picks the rooms.
+TSAN_ROOMS ?= base proc lake flow jobs
+tsan: venv ## C++ tests of the rooms that have threads under the thread sanitizer
+	@$(call sanitized,tsan,$(foreach room,$(TSAN_ROOMS),$(if $(wildcard headrace/$(room)/*_test.cc),headrace_$(room)_test)),-L '^($(subst $(eval) ,|,$(TSAN_ROOMS)))$$')
+
+# $(call sanitized,PRESET,TARGETS,CTEST OPTIONS)
+define sanitized
+tools/apt.sh build && \
+cmake --preset $(1) -DPython_EXECUTABLE=$(CURDIR)/$(PY) >/dev/null && \
+{ $(call ninja,build/$(1),$(2)); } && \
+rm -f build/$(1)/ctest.xml && \
+ctest --preset $(1) -j $(CORES) --output-junit ctest.xml $(3) $(CTEST_OPTIONS)
+endef
 
 docs: build $(VENV)/.dev ## the manual, into build/docs
 	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
 
-wheel: venv $(VENV)/.dev ## a wheel for any Linux with glibc 2.34, into dist/
+wheel: venv $(VENV)/.dev ## a wheel for any Linux with glibc 2.35, into dist/
 	@tools/wheel.sh
 
 fresh: ## prove it: clone into a minimal Debian 12 and run `make demo` and `make test` there (root)

@@ -84,14 +84,36 @@ def test_with_json_a_usage_error_is_json_on_standard_output(run_headrace: Run) -
 
 
 def test_doctor_reports_the_machine_as_table_and_as_json(run_headrace: Run) -> None:
-    done = run_headrace("doctor", "--json")
+    done = run_headrace("doctor", "--json", env={"HEADRACE_PYTHON": sys.executable})
     report = json.loads(done.stdout)
     found = {finding["what"]: finding for finding in report["findings"]}
     assert report["version"] == headrace.__version__
     assert found["cores"]["found"].startswith(f"{len(os.sched_getaffinity(0))} usable")
+    assert found["python"]["found"].startswith(sys.version.split()[0])
+    assert found["python package"]["state"] == "works"
+    assert found["registry"]["state"] == "works"
     assert {finding["state"] for finding in report["findings"]} <= {"works", "limited", "missing"}
     table = run_headrace("doctor").stdout
     assert all(what in table for what in found)
+
+
+def test_doctor_says_what_does_not_work_and_what_to_do(run_headrace: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run_headrace(
+        "doctor",
+        "--json",
+        env={
+            "HEADRACE_REGISTRY": str(tmp_path / "file/registry"),
+            "HEADRACE_PYTHON": "no-such-python",
+        },
+    )
+    found = {finding["what"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert done.returncode == 1  # the registry is needed
+    assert found["registry"]["state"] == "missing"
+    assert "HEADRACE_REGISTRY" in found["registry"]["found"]
+    assert found["python"]["state"] == "limited"  # an interpreter is not
+    assert "no-such-python" in found["python"]["found"]
+    assert "HEADRACE_PYTHON" in found["python"]["found"]
 
 
 def test_output_that_cannot_be_written_is_a_failure(headrace_binary: Path) -> None:

@@ -14,11 +14,11 @@ namespace headrace::base {
 
 }  // namespace headrace::base
 
-#define HR_CHECK(cond, what)                                                    \
-  do {                                                                          \
-    if (!(cond)) [[unlikely]] {                                                 \
-      ::headrace::base::check_failed(#cond, __FILE__, __LINE__, (what));        \
-    }                                                                           \
+#define HR_CHECK(cond, what)                                             \
+  do {                                                                   \
+    if (!(cond)) [[unlikely]] {                                          \
+      ::headrace::base::check_failed(#cond, __FILE__, __LINE__, (what)); \
+    }                                                                    \
   } while (false)
 
 #ifdef NDEBUG

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every binding file needs at the border: an Error becomes a Python exception, the GIL is let go.
+// What every binding file needs at the border: an Error becomes a Python exception, the GIL is let
+// go.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The module headrace._native: the exception translator, then one binding function per plane.
+#include "python/src/border.h"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
 #include <string>
-
-#include "python/src/border.h"
 
 namespace headrace::python {
 

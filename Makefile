@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-cpp test-python bench lint format clang-tidy fuzz asan tsan docs \
-        wheel fresh clean venv venv-dev
+        wheel fresh clean venv venv-dev docs-reference
 
 PYTHON ?= python3
 BUILD := build/release
@@ -82,6 +82,9 @@ cmake --preset $(1) -DPython_EXECUTABLE=$(CURDIR)/$(PY) >/dev/null && \
 rm -f build/$(1)/ctest.xml && \
 ctest --preset $(1) -j $(CORES) --output-junit ctest.xml $(3) $(CTEST_OPTIONS)
 endef
+
+docs-reference: build ## write docs/reference/cli.md again from --help
+	@$(PY) tools/cli_reference.py $(VENV)/bin/headrace docs/reference/cli.md
 
 docs: build $(VENV)/.dev ## the manual, into build/docs
 	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs

@@ -80,11 +80,16 @@ class HR_API Scoreboard {
     std::string id;
     std::string method;
     ErrorSums sums;
-    double seasonal_error = 0.0;
-    Metrics metrics;
+    double seasonal_error = 0.0;  ///< of the first origin
+    Metrics metrics;              ///< over all origins
+    double scaled_errors = 0.0;   ///< sum of |error| / seasonal error of the origin
+    int64_t scaled_cells = 0;
   };
 
+  /// Origins of one item, added one after another, are pooled under its id.
   void add(std::string id, std::string method, const Judged& judged);
+  /// Append the items of another board.
+  void merge(const Scoreboard& other);
   const std::vector<Item>& items() const { return items_; }
   const std::vector<ErrorSums>& steps() const { return steps_; }
 
@@ -99,10 +104,12 @@ class HR_API Scoreboard {
   Metrics step(int k) const;
 
  private:
+  void add_steps(const std::vector<ErrorSums>& steps, double error);
+
   std::vector<Item> items_;
   std::vector<ErrorSums> steps_;
   std::vector<double> step_scaled_;  // per step: sum of |error| / seasonal error
-  std::vector<int64_t> step_items_;
+  std::vector<int64_t> step_cells_;
 };
 
 /// 0.5 (MASE / MASE of the reference + sMAPE / sMAPE of the reference); the reference is Naive2.

@@ -25,6 +25,8 @@ HR_API Result<Method> parse_method(std::string_view name);
 
 /// How log(scale) enters the network: not, as it is, or less the mean over the training windows.
 enum class ScaleInput : uint8_t { off, raw, centred };
+HR_API std::string_view scale_input_name(ScaleInput input);
+HR_API Result<ScaleInput> parse_scale_input(std::string_view name);
 
 /// Everything that decides what the network sees: layout of the inputs, shapes, scaling.
 struct ModelSpec {
@@ -41,6 +43,7 @@ struct ModelSpec {
   bool gluonts_scale = false;
   double default_scale =
       0.0;  ///< for windows without an observed context under GluonTS's rule; 0 = none
+  double scale_floor = 0.0;                ///< smallest scale as a share of the item's mean |y|
   std::vector<std::string> categories;     ///< names
   std::vector<std::string> static_reals;   ///< names
   std::vector<std::string> dynamic_reals;  ///< names

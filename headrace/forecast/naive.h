@@ -24,14 +24,23 @@ HR_API std::vector<double> seasonal_naive(std::span<const double> training, int 
 /// start).
 HR_API std::vector<double> naive2(std::span<const double> training, int horizon, int season);
 
-/// Quantiles [levels][horizon] around `point`: at step h the quantile of the in-sample errors
-/// y_t - y_(t - k season), k = floor(h / season) + 1, is added; levels are interpolated between
-/// order statistics. Fewer than 10 such errors: a normal distribution with the errors' root mean
-/// square at k = 1 times sqrt(k) (Hyndman & Athanasopoulos, Forecasting: principles and
-/// practice, 5.5). No errors at all: the point itself.
-HR_API std::vector<double> seasonal_naive_quantiles(std::span<const double> training,
-                                                    std::span<const double> point, int season,
-                                                    std::span<const double> levels);
+/// Spread around a naive point forecast, from the in-sample errors y_t - y_(t - k season) with
+/// k = floor(h / season) + 1 at step h (0-based): their quantiles, interpolated between order
+/// statistics, are added to the point. With fewer than 10 such errors a normal distribution stands
+/// in, with the root mean square of the errors at k = 1 times sqrt(k) (Hyndman & Athanasopoulos,
+/// Forecasting: principles and practice, 5.5). Without any error: the point itself.
+class HR_API NaiveSpread {
+ public:
+  NaiveSpread(std::span<const double> training, std::span<const double> point, int season);
+  /// The quantile of step h (0-based); level in (0, 1), others are taken as the nearest inside.
+  double quantile(int h, double level) const;
+
+ private:
+  std::vector<double> point_;
+  int season_;
+  std::vector<std::vector<double>> errors_;  // by k - 1, sorted; empty where there are too few
+  double deviation_ = 0.0;
+};
 
 /// Inverse of the standard normal distribution function, |error| < 1.2e-9 (Acklam's rational
 /// approximation with one Halley step).

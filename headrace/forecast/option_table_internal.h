@@ -122,10 +122,9 @@ Result<void> check_range(Number value, double min, double max) {
   if (number >= min && number <= max) {
     return {};
   }
-  std::string range = std::isinf(max) ? fmt::format("at least {}", min)
-                      : std::isinf(min)
-                          ? fmt::format("at most {}", max)
-                          : fmt::format("{} to {}", min, max);
+  std::string range = std::isinf(max)   ? fmt::format("at least {}", min)
+                      : std::isinf(min) ? fmt::format("at most {}", max)
+                                        : fmt::format("{} to {}", min, max);
   return Error{Errc::invalid_argument, fmt::format("must be {}", range)};
 }
 

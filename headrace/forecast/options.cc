@@ -154,7 +154,9 @@ const std::vector<OptionField<TrainOptions>>& train_fields() {
        "decay of a running average of the weights per step, which is then what is kept; 0 = off", 0,
        0.9999},
       {"members", "averaging", &T::members,
-       "models with seeds of their own whose forecasts are mixed", 1, 64},
+       "models with seeds of their own whose forecasts are mixed; auto = 1, or those of the warm "
+       "start",
+       1, 64, true},
 
       {"parity", "parity", &T::parity,
        "do exactly what GluonTS does: all lags, its scale rule, no validation, best training loss"},

@@ -72,7 +72,7 @@ struct TrainOptions {
   int snapshots = 1;
   std::string snapshot_use = "average";
   double weight_average = 0.0;
-  int members = 1;
+  int members = -1;
 
   bool parity = false;
 };

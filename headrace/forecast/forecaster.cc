@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/forecast/forecaster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "headrace/base/pool.h"
+#include "headrace/base/thread.h"
+#include "headrace/forecast/plan_internal.h"
+#include "headrace/forecast/trainer_internal.h"
+
+namespace headrace::forecast {
+
+namespace {
+
+constexpr int kUnvalidatedEpochs = 5;  // without a tail to watch, a short series is soon overfitted
+
+int member_count(const TrainOptions& options, const Model* warm) {
+  if (options.members > 0) {
+    return options.members;
+  }
+  return warm != nullptr ? std::max<int>(1, static_cast<int>(warm->members.size())) : 1;
+}
+
+bool is_constant(const Series& series) {
+  double first = std::numeric_limits<double>::quiet_NaN();
+  for (const double value : series.target) {
+    if (std::isnan(value)) {
+      continue;
+    }
+    if (!std::isnan(first) && value != first) {
+      return false;
+    }
+    first = value;
+  }
+  return true;
+}
+
+Json summary_json(const FitSummary& summary) {
+  return Json::object({{"epochs", summary.epochs},
+                       {"best_epoch", summary.best_epoch},
+                       {"steps", summary.steps},
+                       {"best_step", summary.best_step},
+                       {"skipped_steps", summary.skipped_steps},
+                       {"loss", summary.loss},
+                       {"monitored", summary.monitored},
+                       {"learning_rate", summary.learning_rate},
+                       {"refitted", summary.refitted}});
+}
+
+/// Members' fits to one model.
+Model assemble(Plan plan, const TrainOptions& options, Scope scope, std::vector<Fit> fits) {
+  Model model;
+  model.spec = std::move(plan.spec);
+  model.scaling = std::move(plan.scaling);
+  model.options = to_json(options);
+  Json members = Json::array();
+  FitSummary total;
+  for (Fit& fit : fits) {
+    members.push_back(summary_json(fit.summary));
+    total.steps += fit.summary.steps;
+    total.best_step += fit.summary.best_step;
+    total.skipped_steps += fit.summary.skipped_steps;
+    total.loss += fit.summary.loss / static_cast<double>(fits.size());
+    total.monitored += fit.summary.monitored / static_cast<double>(fits.size());
+    for (std::vector<float>& parameters : fit.parameters) {
+      model.members.push_back(std::move(parameters));
+    }
+  }
+  model.training = Json::object({{"scope", scope_name(scope)},
+                                 {"steps", total.steps},
+                                 {"best_step", total.best_step},
+                                 {"skipped_steps", total.skipped_steps},
+                                 {"loss", total.loss},
+                                 {"monitored", total.monitored},
+                                 {"monitor", options.monitor},
+                                 {"members", std::move(members)}});
+  return model;
+}
+
+Model naive_model(const Series& series, const TrainOptions& options, Method method) {
+  Model model;
+  model.method = method;
+  model.spec.frequency = series.frequency;
+  model.spec.horizon = options.horizon;
+  model.spec.context = 0;
+  model.spec.season = options.season > 0 ? options.season : season_length(series.frequency);
+  model.spec.categories = options.categories;
+  model.spec.static_reals = options.static_reals;
+  model.spec.dynamic_reals = options.dynamic_reals;
+  model.options = to_json(options);
+  model.training = Json::object({{"steps", 0}});
+  return model;
+}
+
+/// Drop windows of the validation tail that a short series has no room for; say so.
+void shorten_validation(const Series& series, TrainOptions* options,
+                        std::vector<std::string>* notes) {
+  const int64_t spare = series.length() - 1 - options->horizon;
+  const auto possible = static_cast<int>(std::max<int64_t>(0, spare / options->horizon));
+  if (options->validation_windows <= possible) {
+    return;
+  }
+  notes->push_back(fmt::format("{} values leave room for {} of {} validation windows",
+                               series.length(), possible, options->validation_windows));
+  options->validation_windows = possible;
+  if (possible == 0) {
+    options->monitor = "training";
+    options->patience = 0;
+    options->refit = "none";
+    options->epochs = std::min(options->epochs, kUnvalidatedEpochs);
+  }
+}
+
+Result<PreparedSeries> prepare_training(const Plan& plan, const TrainOptions& options,
+                                        const Series& series) {
+  const int64_t held_out = int64_t{options.validation_windows} * options.horizon;
+  return prepare_series(plan.spec, plan.scaling, series,
+                        {std::max<int64_t>(1, series.length() - held_out), 0, series.length()});
+}
+
+std::span<const float> start_of(const Model* warm, int member) {
+  return warm == nullptr ? std::span<const float>()
+                         : std::span<const float>(
+                               warm->members[static_cast<size_t>(member) % warm->members.size()]);
+}
+
+/// Series a global model can be trained on, by id; the others with a note.
+std::vector<const Series*> usable_series(std::span<const Series> series,
+                                         const TrainOptions& options,
+                                         std::vector<std::string>* notes) {
+  std::vector<const Series*> usable;
+  const int64_t needed = int64_t{options.validation_windows + 1} * options.horizon;
+  int64_t too_short = 0;
+  for (const Series& s : series) {
+    if (auto checked = check_series(s); !checked.ok()) {
+      notes->push_back("passed over: " + checked.error().message());
+    } else if (s.length() < needed) {
+      ++too_short;
+    } else {
+      usable.push_back(&s);
+    }
+  }
+  if (too_short > 0) {
+    notes->push_back(
+        fmt::format("{} of {} series are shorter than {} values and give no training "
+                    "window; the model still forecasts them",
+                    too_short, series.size(), needed));
+  }
+  std::sort(usable.begin(), usable.end(),
+            [](const Series* a, const Series* b) { return a->id < b->id; });
+  return usable;
+}
+
+/// Fit all members, spread over threads; each is its own deterministic run.
+Result<std::vector<Fit>> fit_members(const FitInput& input, int members, const Model* warm,
+                                     int threads) {
+  std::vector<std::optional<Result<Fit>>> results(static_cast<size_t>(members));
+  base::Mutex telling;  // leaf: held while the caller's callback runs, one at a time
+  const auto body = [&](int64_t m) {
+    FitInput mine = input;
+    mine.member = static_cast<int>(m);
+    mine.seed = base::derive_seed(input.seed, static_cast<uint64_t>(m));
+    mine.start = start_of(warm, mine.member);
+    if (input.progress) {
+      mine.progress = [&](const TrainProgress& progress) {
+        const base::MutexLock lock(telling);
+        return input.progress(progress);
+      };
+    }
+    results[static_cast<size_t>(m)] = fit(mine);
+  };
+  if (threads > 1 && members > 1) {
+    base::Pool pool(std::min(threads, members));
+    pool.for_each(members, body);
+  } else {
+    for (int m = 0; m < members; ++m) {
+      body(m);
+      if (!results[static_cast<size_t>(m)]->ok()) {
+        break;
+      }
+    }
+  }
+  std::vector<Fit> fits;
+  for (std::optional<Result<Fit>>& result : results) {
+    HR_TRY(Fit one, *std::move(result));
+    fits.push_back(std::move(one));
+  }
+  return fits;
+}
+
+}  // namespace
+
+Model fallback_model(const Series& series, const TrainOptions& options) {
+  Model model = naive_model(series, options, Method::seasonal_naive);
+  if (series.length() < model.spec.season) {
+    model.method = Method::last_value;
+  }
+  return model;
+}
+
+Result<Trained> train_local(const Series& series, const TrainOptions& options,
+                            const TrainContext& context) {
+  HR_TRY(TrainOptions resolved, resolve(options, Scope::local));
+  HR_TRY(check_series(series));
+  if (series.length() < resolved.horizon + 1) {
+    return Error{
+        Errc::unsupported,
+        fmt::format("forecast: item \"{}\" has {} values; a local model with horizon {} needs {}",
+                    series.id, series.length(), resolved.horizon, resolved.horizon + 1)};
+  }
+  Trained trained;
+  if (!resolved.parity && is_constant(series)) {
+    trained.model = naive_model(series, resolved, Method::last_value);
+    trained.notes.emplace_back("all observed values are equal: the last value is the forecast");
+    return trained;
+  }
+  shorten_validation(series, &resolved, &trained.notes);
+  const Series* const one[] = {&series};
+  HR_TRY(Plan plan, make_plan(resolved, one, context.warm));
+  trained.notes.insert(trained.notes.end(), plan.notes.begin(), plan.notes.end());
+  HR_TRY(const PreparedSeries prepared, prepare_training(plan, resolved, series));
+  const FitInput input{plan.spec,
+                       plan.scaling,
+                       resolved,
+                       std::span(&prepared, 1),
+                       base::derive_seed(static_cast<uint64_t>(resolved.seed), series.id),
+                       {},
+                       fmt::format("item \"{}\"", series.id),
+                       0,
+                       context.progress};
+  HR_TRY(std::vector<Fit> fits,
+         fit_members(input, member_count(resolved, context.warm), context.warm, 1));
+  trained.model = assemble(std::move(plan), resolved, Scope::local, std::move(fits));
+  return trained;
+}
+
+Result<Trained> train_global(std::span<const Series> series, const TrainOptions& options,
+                             const TrainContext& context) {
+  HR_TRY(const TrainOptions resolved, resolve(options, Scope::global));
+  Trained trained;
+  const std::vector<const Series*> usable = usable_series(series, resolved, &trained.notes);
+  if (usable.empty()) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("forecast: none of {} series can be trained on{}", series.size(),
+                             trained.notes.empty() ? "" : ": " + trained.notes.front())};
+  }
+  HR_TRY(Plan plan, make_plan(resolved, usable, context.warm));
+  trained.notes.insert(trained.notes.end(), plan.notes.begin(), plan.notes.end());
+  std::vector<PreparedSeries> prepared;
+  for (const Series* s : usable) {
+    auto one = prepare_training(plan, resolved, *s);
+    if (one.ok()) {
+      prepared.push_back(*std::move(one));
+    } else {
+      trained.notes.push_back("passed over: " + one.error().message());
+    }
+  }
+  const FitInput input{plan.spec,
+                       plan.scaling,
+                       resolved,
+                       prepared,
+                       base::derive_seed(static_cast<uint64_t>(resolved.seed), "global"),
+                       {},
+                       "global model",
+                       0,
+                       context.progress};
+  HR_TRY(std::vector<Fit> fits,
+         fit_members(input, member_count(resolved, context.warm), context.warm, context.threads));
+  trained.model = assemble(std::move(plan), resolved, Scope::global, std::move(fits));
+  return trained;
+}
+
+}  // namespace headrace::forecast

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forecasts of many items: paths through the network, or a naive method.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "headrace/base/check.h"
+#include "headrace/forecast/forecaster.h"
+#include "headrace/forecast/naive.h"
+#include "headrace/forecast/quantile_internal.h"
+#include "headrace/forecast/sampler_internal.h"
+
+namespace headrace::forecast {
+
+namespace {
+
+constexpr int64_t kSamplesAtOnce = 4 << 20;  // floats of paths held for one group of items
+
+/// Quantiles and mean of the paths in `samples`, [paths][horizon].
+void summarize(std::span<const float> samples, const PredictOptions& options, Forecast* forecast) {
+  const auto horizon = static_cast<size_t>(forecast->horizon);
+  const size_t paths = samples.size() / horizon;
+  forecast->mean.resize(horizon);
+  forecast->quantiles.resize(forecast->levels.size() * horizon);
+  std::vector<float> column(paths);
+  for (size_t h = 0; h < horizon; ++h) {
+    double sum = 0.0;
+    for (size_t p = 0; p < paths; ++p) {
+      column[p] = samples[p * horizon + h];
+      sum += static_cast<double>(column[p]);
+    }
+    forecast->mean[h] = sum / static_cast<double>(paths);
+    std::sort(column.begin(), column.end());
+    for (size_t q = 0; q < forecast->levels.size(); ++q) {
+      forecast->quantiles[q * horizon + h] = sorted_quantile<float>(column, forecast->levels[q]);
+    }
+  }
+  if (options.keep_samples) {
+    forecast->samples.assign(samples.begin(), samples.end());
+  }
+}
+
+Forecast empty_forecast(const Model& model, const Series& series, const PredictOptions& options) {
+  Forecast forecast;
+  forecast.id = series.id;
+  forecast.frequency = series.frequency;
+  forecast.start_us = series.stamp(series.length());
+  forecast.horizon = options.horizon;
+  forecast.method = model.method;
+  forecast.levels = options.quantiles;
+  return forecast;
+}
+
+/// Point and spread of a method without parameters. Samples are drawn step by step from the spread:
+/// right in each step, without the dependence between steps.
+Forecast naive_forecast(const Model& model, const Series& series, const PredictOptions& options) {
+  Forecast forecast = empty_forecast(model, series, options);
+  const bool seasonal = model.method != Method::last_value;
+  const int season = seasonal ? std::max(1, model.spec.season) : 1;
+  const std::vector<double> point = model.method == Method::naive2
+                                        ? naive2(series.target, options.horizon, season)
+                                        : seasonal_naive(series.target, options.horizon, season);
+  const NaiveSpread spread(series.target, point, season);
+  const auto cut = [&](double value) { return options.nonnegative ? std::max(0.0, value) : value; };
+  for (const double level : forecast.levels) {
+    for (int h = 0; h < options.horizon; ++h) {
+      forecast.quantiles.push_back(cut(spread.quantile(h, level)));
+    }
+  }
+  for (const double value : point) {
+    forecast.mean.push_back(cut(value));
+  }
+  if (options.keep_samples) {
+    base::Rng rng(base::derive_seed(static_cast<uint64_t>(options.seed), series.id));
+    for (int i = 0; i < options.samples * options.horizon; ++i) {
+      forecast.samples.push_back(
+          static_cast<float>(cut(spread.quantile(i % options.horizon, rng.uniform()))));
+    }
+  }
+  return forecast;
+}
+
+/// Items of one group with the memory of their paths.
+class Group {
+ public:
+  Group(const Model& model, const PredictOptions& options) : model_(model), options_(options) {}
+
+  Result<void> add(const Series& series) {
+    const int64_t first = std::max<int64_t>(0, series.length() - model_.spec.context);
+    HR_TRY(PreparedSeries prepared,
+           prepare_series(model_.spec, model_.scaling, series,
+                          {series.length(), first, series.length() + options_.horizon}));
+    prepared_.push_back(std::move(prepared));
+    series_.push_back(&series);
+    return {};
+  }
+  bool full() const {
+    return static_cast<int64_t>(series_.size() + 1) * options_.samples * options_.horizon >
+           kSamplesAtOnce;
+  }
+  bool empty() const { return series_.empty(); }
+
+  /// Draw the paths and append the forecasts. When an item makes the network give no number, each
+  /// is drawn alone, with the same result, so that only this one fails.
+  void run(Forecasts* out) {
+    if (draw(0, series_.size(), out).ok()) {
+      clear();
+      return;
+    }
+    for (size_t i = 0; i < series_.size(); ++i) {
+      if (auto drawn = draw(i, 1, out); !drawn.ok()) {
+        out->errors.push_back({series_[i]->id, std::move(drawn).error()});
+      }
+    }
+    clear();
+  }
+
+ private:
+  void clear() {
+    series_.clear();
+    prepared_.clear();
+  }
+
+  /// Paths of items [begin, begin + count), evenly over the members.
+  Result<void> draw(size_t begin, size_t count, Forecasts* out) {
+    const auto cells =
+        static_cast<size_t>(options_.samples) * static_cast<size_t>(options_.horizon);
+    std::vector<float> samples(count * cells);
+    std::vector<int64_t> limited(count, 0);
+    const auto members = static_cast<int64_t>(model_.members.size());
+    for (int64_t m = 0; m < members; ++m) {
+      const auto first = static_cast<size_t>(options_.samples * m / members);
+      const auto last = static_cast<size_t>(options_.samples * (m + 1) / members);
+      if (first == last) {
+        continue;
+      }
+      std::vector<PathRequest> requests;
+      for (size_t i = 0; i < count; ++i) {
+        const PreparedSeries& prepared = prepared_[begin + i];
+        const uint64_t seed = base::derive_seed(static_cast<uint64_t>(options_.seed), prepared.id);
+        requests.push_back(
+            {&prepared, prepared.length(), base::derive_seed(seed, static_cast<uint64_t>(m)),
+             &samples[i * cells + first * static_cast<size_t>(options_.horizon)], 0});
+      }
+      HR_TRY(sample_paths(model_.spec, model_.scaling, model_.members[static_cast<size_t>(m)],
+                          {options_.horizon, static_cast<int>(last - first), options_.path_limit},
+                          requests));
+      for (size_t i = 0; i < requests.size(); ++i) {
+        limited[i] += requests[i].limited_values;
+      }
+    }
+    for (size_t i = 0; i < count; ++i) {
+      Forecast forecast = empty_forecast(model_, *series_[begin + i], options_);
+      const std::span<float> mine = std::span(samples).subspan(i * cells, cells);
+      if (options_.nonnegative) {
+        for (float& value : mine) {
+          value = std::max(0.0F, value);
+        }
+      }
+      summarize(mine, options_, &forecast);
+      forecast.limited_values = limited[i];
+      out->items.push_back(std::move(forecast));
+    }
+    return {};
+  }
+
+  const Model& model_;
+  const PredictOptions& options_;
+  std::vector<const Series*> series_;
+  std::vector<PreparedSeries> prepared_;
+};
+
+}  // namespace
+
+std::span<const double> Forecast::quantile(double level) const {
+  const auto found = std::find(levels.begin(), levels.end(), level);
+  HR_CHECK(found != levels.end(), fmt::format("the forecast has no quantile level {}", level));
+  const auto index = static_cast<size_t>(found - levels.begin());
+  return std::span(quantiles).subspan(index * static_cast<size_t>(horizon),
+                                      static_cast<size_t>(horizon));
+}
+
+Result<Forecasts> predict(const Model& model, std::span<const Series> series,
+                          const PredictOptions& options) {
+  PredictOptions settled = options;
+  settled.horizon = options.horizon > 0 ? options.horizon : model.spec.horizon;
+  std::sort(settled.quantiles.begin(), settled.quantiles.end());
+  settled.quantiles.erase(std::unique(settled.quantiles.begin(), settled.quantiles.end()),
+                          settled.quantiles.end());
+  if (settled.samples < 1 || settled.horizon < 1) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("forecast: {} samples of {} steps; both must be at least 1",
+                             settled.samples, settled.horizon)};
+  }
+  if (model.method == Method::deepar && model.members.empty()) {
+    return Error{Errc::invalid_argument, "forecast: the model has no weights"};
+  }
+  Forecasts forecasts;
+  Group group(model, settled);
+  for (const Series& s : series) {
+    if (model.method != Method::deepar) {
+      if (auto checked = check_series(s); !checked.ok()) {
+        forecasts.errors.push_back({s.id, std::move(checked).error()});
+      } else {
+        forecasts.items.push_back(naive_forecast(model, s, settled));
+      }
+      continue;
+    }
+    if (!group.empty() && group.full()) {
+      group.run(&forecasts);
+    }
+    if (auto added = group.add(s); !added.ok()) {
+      forecasts.errors.push_back({s.id, std::move(added).error()});
+    }
+  }
+  if (!group.empty()) {
+    group.run(&forecasts);
+  }
+  return forecasts;
+}
+
+}  // namespace headrace::forecast

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "headrace/forecast/monitor_internal.h"
+#include "headrace/forecast/plateau_internal.h"
+#include "headrace/forecast/snapshots_internal.h"
+#include "headrace/forecast/trainer_internal.h"
+
+namespace headrace::forecast {
+
+namespace {
+
+constexpr int kSkippedInARowMax = 10;
+
+/// Exponential average of the weights over steps. The first steps weigh less, so that the random
+/// start fades at once (the usual warm-up (1 + t) / (10 + t)).
+class RunningWeights {
+ public:
+  RunningWeights(double decay, size_t count) : decay_(decay), mean_(decay > 0.0 ? count : 0) {}
+
+  void add(std::span<const float> weights) {
+    if (decay_ <= 0.0) {
+      return;
+    }
+    const auto t = static_cast<double>(steps_++);
+    const auto keep = static_cast<float>(t == 0.0 ? 0.0 : std::min(decay_, (1.0 + t) / (10.0 + t)));
+    for (size_t i = 0; i < mean_.size(); ++i) {
+      mean_[i] = keep * mean_[i] + (1.0F - keep) * weights[i];
+    }
+  }
+  std::span<const float> pick(std::span<const float> weights) const {
+    return decay_ > 0.0 ? std::span<const float>(mean_) : weights;
+  }
+
+ private:
+  double decay_;
+  std::vector<float> mean_;
+  int64_t steps_ = 0;
+};
+
+/// Random streams of one run; a stream's purpose is in its seed, so that none shifts another.
+struct Streams {
+  base::Rng initial;
+  base::Rng windows;
+  base::Rng dropout;
+  explicit Streams(uint64_t seed)
+      : initial(base::derive_seed(seed, "initial")),
+        windows(base::derive_seed(seed, "windows")),
+        dropout(base::derive_seed(seed, "dropout")) {}
+};
+
+/// One pass of training: early stopping, or a refit for a known number of epochs.
+class Run {
+ public:
+  static Result<Run> make(const FitInput& input, int64_t held_out) {
+    HR_TRY(TrainingStep step, TrainingStep::make(input.spec.shape(), input.options.batch,
+                                                 input.spec.context + input.spec.horizon - 1));
+    return Run(input, held_out, std::move(step));
+  }
+
+  int64_t windows() const { return sampler_.windows(); }
+  std::span<const float> weights() const { return running_.pick(parameters_); }
+  int64_t skipped() const { return skipped_; }
+  TrainingStep* step() { return &step_; }
+
+  /// One epoch; the mean loss of its steps.
+  Result<double> epoch(double learning_rate) {
+    double sum = 0.0;
+    int64_t count = 0;
+    for (int i = 0; i < input_->options.batches_per_epoch; ++i) {
+      for (WindowIndex& window : batch_) {
+        window = sampler_.draw(&streams_.windows);
+      }
+      filler_.fill(input_->series, batch_, input_->options.batch, false, &step_);
+      const StepLoss loss = step_.loss_and_gradient(
+          parameters_, static_cast<float>(input_->options.dropout), &streams_.dropout, gradient_);
+      const bool finite = std::isfinite(loss.loss) &&
+                          std::isfinite(adam_.step(parameters_, gradient_, learning_rate));
+      if (!finite) {
+        ++skipped_;
+        if (++skipped_in_a_row_ >= kSkippedInARowMax) {
+          return Error{
+              Errc::invalid_argument,
+              fmt::format("forecast: {}: the loss or gradient was not finite in {} steps in a "
+                          "row; lower learning_rate ({}) or look at the target's values",
+                          input_->name, skipped_in_a_row_, input_->options.learning_rate)};
+        }
+        continue;
+      }
+      skipped_in_a_row_ = 0;
+      running_.add(parameters_);
+      sum += loss.loss;
+      ++count;
+    }
+    return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::infinity();
+  }
+
+ private:
+  static AdamOptions adam_options(const TrainOptions& options) {
+    AdamOptions adam;
+    adam.weight_decay = static_cast<float>(options.weight_decay);
+    adam.clip_norm = static_cast<float>(options.clip_norm);
+    return adam;
+  }
+  static std::vector<float> start_weights(const FitInput& input, base::Rng* rng) {
+    return input.start.empty() ? initial_parameters(input.spec.shape(), rng)
+                               : std::vector<float>(input.start.begin(), input.start.end());
+  }
+
+  Run(const FitInput& input, int64_t held_out, TrainingStep step)
+      : input_(&input),
+        streams_(input.seed),
+        step_(std::move(step)),
+        sampler_(input.series, {input.spec.horizon, input.options.min_past, held_out,
+                                input.options.window_sampling == "scale"}),
+        filler_(input.spec, input.scaling),
+        parameters_(start_weights(input, &streams_.initial)),
+        gradient_(parameters_.size()),
+        adam_(static_cast<int64_t>(parameters_.size()), adam_options(input.options)),
+        running_(input.options.weight_average, parameters_.size()),
+        batch_(static_cast<size_t>(input.options.batch)) {}
+
+  const FitInput* input_;
+  Streams streams_;
+  TrainingStep step_;
+  WindowSampler sampler_;
+  BatchFiller filler_;
+  std::vector<float> parameters_;
+  std::vector<float> gradient_;
+  Adam adam_;
+  RunningWeights running_;
+  std::vector<WindowIndex> batch_;
+  int64_t skipped_ = 0;
+  int skipped_in_a_row_ = 0;
+};
+
+Plateau make_plateau(const TrainOptions& options) {
+  return Plateau({options.learning_rate, options.plateau_patience, options.plateau_factor,
+                  options.learning_rate_min, options.parity});
+}
+
+Result<void> tell(const FitInput& input, int epoch, double loss, double monitored) {
+  if (!input.progress ||
+      input.progress({input.member, epoch, input.options.epochs, loss, monitored})) {
+    return {};
+  }
+  return Error{Errc::cancelled,
+               fmt::format("forecast: {}: training was stopped after epoch {} of {}", input.name,
+                           epoch, input.options.epochs)};
+}
+
+/// Train again on everything, with the learning rates of the first run, for as many epochs as were
+/// best.
+Result<void> refit(const FitInput& input, std::span<const double> rates, Fit* result) {
+  HR_TRY(Run run, Run::make(input, 0));
+  Snapshots last(input.options.snapshots);
+  for (size_t e = 0; e < rates.size(); ++e) {
+    HR_TRY(result->summary.loss, run.epoch(rates[e]));
+    // Later epochs replace earlier ones: the value falls with each.
+    last.offer(-static_cast<double>(e), run.weights());
+    HR_TRY(tell(input, static_cast<int>(e) + 1, result->summary.loss, result->summary.monitored));
+  }
+  result->summary.skipped_steps += run.skipped();
+  result->summary.refitted = true;
+  result->parameters = last.take(input.options.snapshot_use == "mixture");
+  return {};
+}
+
+}  // namespace
+
+Result<Fit> fit(const FitInput& input) {
+  const TrainOptions& options = input.options;
+  const int64_t held_out = int64_t{options.validation_windows} * input.spec.horizon;
+  HR_TRY(Run run, Run::make(input, held_out));
+  if (run.windows() == 0) {
+    return Error{Errc::unsupported,
+                 fmt::format("forecast: {}: no series has the {} values a training window needs",
+                             input.name, input.spec.horizon + held_out)};
+  }
+  HR_TRY(Monitor monitor, Monitor::make(input, run.step()));
+  Plateau plateau = make_plateau(options);
+  Snapshots best(options.snapshots);
+  Fit result;
+  FitSummary& summary = result.summary;
+  std::vector<double> rates;
+  int stale = 0;
+  for (int epoch = 1; epoch <= options.epochs; ++epoch) {
+    rates.push_back(plateau.learning_rate());
+    HR_TRY(const double loss, run.epoch(plateau.learning_rate()));
+    HR_TRY(const double monitored, monitor.value(loss, run.weights()));
+    summary.epochs = epoch;
+    const bool is_best = best.empty() || monitored < best.best();
+    best.offer(monitored, run.weights());
+    if (is_best) {
+      summary.best_epoch = epoch;
+      summary.loss = loss;
+      summary.monitored = monitored;
+    }
+    stale = is_best ? 0 : stale + 1;
+    plateau.step(monitored);
+    HR_TRY(tell(input, epoch, loss, monitored));
+    if (options.patience > 0 && stale >= options.patience) {
+      break;
+    }
+  }
+  summary.steps = int64_t{summary.epochs} * options.batches_per_epoch;
+  summary.best_step = int64_t{summary.best_epoch} * options.batches_per_epoch;
+  summary.skipped_steps = run.skipped();
+  summary.learning_rate = plateau.learning_rate();
+  if (options.refit == "full") {
+    rates.resize(static_cast<size_t>(summary.best_epoch));
+    HR_TRY(refit(input, rates, &result));
+  } else {
+    result.parameters = best.take(options.snapshot_use == "mixture");
+  }
+  return result;
+}
+
+}  // namespace headrace::forecast

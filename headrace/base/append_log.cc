@@ -279,12 +279,13 @@ bool AppendLog::State::wait_for_batch(Micros not_before, std::string* bytes, uin
   const MutexLock lock(mu);
   constexpr auto kIdle = std::chrono::seconds(60);
   while (pending_records == 0 && !stopping) {
-    work.wait_for(mu, kIdle, [this] { return pending_records > 0 || stopping; });
+    work.wait_for(mu, kIdle, [this]() HR_REQUIRES(mu) { return pending_records > 0 || stopping; });
   }
   const Micros pause = not_before - system_clock().monotonic();
   if (pause > Micros::zero()) {
-    work.wait_for(mu, pause,
-                  [this] { return pending_records >= options.commit_records || stopping; });
+    work.wait_for(mu, pause, [this]() HR_REQUIRES(mu) {
+      return pending_records >= options.commit_records || stopping;
+    });
   }
   bytes->swap(pending);
   pending.clear();
@@ -361,7 +362,7 @@ Result<uint64_t> AppendLog::append(uint8_t type, std::string_view payload) {
   bool wake = false;
   {
     const MutexLock lock(state.mu);
-    const auto room = [&state] {
+    const auto room = [&state]() HR_REQUIRES(state.mu) {
       return state.failure.has_value() ||
              std::ssize(state.pending) < state.options.pending_bytes_max;
     };
@@ -397,7 +398,7 @@ uint64_t AppendLog::committed() const {
 Result<void> AppendLog::wait_committed(uint64_t sequence, std::chrono::milliseconds timeout) {
   State& state = *state_;
   const MutexLock lock(state.mu);
-  state.done.wait_for(state.mu, timeout, [&state, sequence] {
+  state.done.wait_for(state.mu, timeout, [&state, sequence]() HR_REQUIRES(state.mu) {
     return state.committed >= sequence || state.failure.has_value();
   });
   if (state.committed >= sequence) {

@@ -90,7 +90,7 @@ struct Loop {
   void wait() {
     const MutexLock lock(mu);
     while (next < count || running > 0) {
-      idle.wait_for(mu, kIdle, [this] { return next >= count && running == 0; });
+      idle.wait_for(mu, kIdle, [this]() HR_REQUIRES(mu) { return next >= count && running == 0; });
     }
   }
 };
@@ -134,7 +134,7 @@ bool Pool::State::reserve() {
   {
     const MutexLock lock(mu);
     while (queued == 0 && !closing) {
-      filled.wait_for(mu, kIdle, [this] { return queued > 0 || closing; });
+      filled.wait_for(mu, kIdle, [this]() HR_REQUIRES(mu) { return queued > 0 || closing; });
     }
     if (queued == 0) {
       return false;
@@ -197,8 +197,9 @@ void Pool::submit(std::function<void()> task) {
     const MutexLock lock(state.mu);
     full = state.queued >= state.queue_max;
     while (full && !inside) {
-      full = !state.drained.wait_for(state.mu, kIdle,
-                                     [&state] { return state.queued < state.queue_max; });
+      full = !state.drained.wait_for(state.mu, kIdle, [&state]() HR_REQUIRES(state.mu) {
+        return state.queued < state.queue_max;
+      });
     }
   }
   if (full) {

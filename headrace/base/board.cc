@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/base/board.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "headrace/base/board_layout_internal.h"
+#include "headrace/base/clock.h"
+#include "headrace/base/log.h"
+#include "headrace/base/thread.h"
+
+namespace headrace::base {
+
+namespace {
+
+/// Where handles without a board count.
+std::atomic<uint64_t>* nowhere() {
+  alignas(64) static std::atomic<uint64_t> cells[Histogram::kBuckets + 2];
+  return cells;
+}
+
+const uint64_t kAbsent = std::bit_cast<uint64_t>(std::numeric_limits<double>::quiet_NaN());
+
+void put_text(std::string_view text, std::span<char> out) {
+  const size_t count = std::min(text.size(), out.size() - 1);
+  std::copy_n(text.data(), count, out.data());
+  out[count] = '\0';
+}
+
+/// Boards of this process, for the handler of fork() only: it may take no lock.
+constexpr size_t kBoardsMax = 16;
+std::atomic<void*> boards_of_process[kBoardsMax];
+
+/// In the child of a fork: put private memory in place of every board, so that the handles which
+/// the child inherited count nowhere.
+void detach_boards() {
+  for (std::atomic<void*>& place : boards_of_process) {
+    void* pages = place.load(std::memory_order_relaxed);
+    if (pages != nullptr) {
+      ::mmap(pages, kBoardBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+             -1, 0);
+    }
+  }
+}
+
+void remember_board(void* pages) {
+  [[maybe_unused]] static const int registered = ::pthread_atfork(nullptr, nullptr, detach_boards);
+  for (std::atomic<void*>& place : boards_of_process) {
+    void* empty = nullptr;
+    if (place.compare_exchange_strong(empty, pages, std::memory_order_relaxed)) {
+      return;
+    }
+  }
+}
+
+void forget_board(void* pages) {
+  for (std::atomic<void*>& place : boards_of_process) {
+    void* expected = pages;
+    place.compare_exchange_strong(expected, nullptr, std::memory_order_relaxed);
+  }
+}
+
+/// Field 22 of /proc/self/stat: when this process started, in clock ticks since the boot.
+uint64_t own_start_ticks() {
+  const std::string text = read_file("/proc/self/stat", 8192).value_or("");
+  size_t at = text.rfind(')');  // the name before it may hold blanks
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) {
+    at = text.find(' ', at + 1);
+  }
+  uint64_t ticks = 0;
+  if (at != std::string::npos) {
+    std::from_chars(text.data() + at + 1, text.data() + text.size(), ticks);
+  }
+  return ticks;
+}
+
+Path default_folder(const std::string& run) {
+  struct statvfs space = {};
+  constexpr uint64_t kNeeded = uint64_t{16} << 20;
+  const bool roomy =
+      ::statvfs("/dev/shm", &space) == 0 && uint64_t{space.f_bavail} * space.f_frsize >= kNeeded;
+  const Path root = roomy ? Path("/dev/shm") : std::filesystem::temp_directory_path();
+  return root / ("headrace-" + std::to_string(::getuid())) / run;
+}
+
+Result<void> make_private_folders(const Path& folder) {
+  HR_TRY(make_folders(folder.parent_path()));
+  for (const Path& place : {folder.parent_path(), folder}) {
+    if (::mkdir(place.c_str(), 0700) != 0 && errno != EEXIST) {
+      return errno_error(errno, "making folder " + place.string());
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Counter::Counter() : first_(nowhere()) {}
+Gauge::Gauge() : cell_(nowhere()) {}
+Histogram::Histogram() : cells_(nowhere()) {}
+
+uint32_t Counter::stripe() const {
+  static std::atomic<uint32_t> next{0};
+  thread_local const uint32_t mine = next.fetch_add(1, std::memory_order_relaxed);
+  return mine & mask_;
+}
+
+void Gauge::set(double value) {
+  cell_->store(std::bit_cast<uint64_t>(value), std::memory_order_relaxed);
+}
+
+void Gauge::raise(double value) {
+  uint64_t seen = cell_->load(std::memory_order_relaxed);
+  while (!(std::bit_cast<double>(seen) >= value) &&
+         !cell_->compare_exchange_weak(seen, std::bit_cast<uint64_t>(value),
+                                       std::memory_order_relaxed)) {
+  }
+}
+
+int Histogram::bucket_of(uint64_t steps) {
+  if (steps == 0) {
+    return 0;
+  }
+  const int octave = static_cast<int>(std::bit_width(steps)) - 1;
+  const int half = octave == 0 ? 0 : static_cast<int>((steps >> (octave - 1)) & 1U);
+  return std::min(1 + 2 * octave + half, kBuckets - 1);
+}
+
+double Histogram::upper_bound(int index) {
+  if (index >= kBuckets - 1) {
+    return std::numeric_limits<double>::infinity();
+  }
+  if (index == 0) {
+    return 1.0;
+  }
+  const double octave = std::ldexp(1.0, (index - 1) / 2);
+  return (index - 1) % 2 == 0 ? 1.5 * octave : 2.0 * octave;
+}
+
+void Histogram::observe(uint64_t steps) {
+  cells_[bucket_of(steps)].fetch_add(1, std::memory_order_relaxed);
+  cells_[kBuckets].fetch_add(steps, std::memory_order_relaxed);
+  cells_[kBuckets + 1].fetch_add(1, std::memory_order_relaxed);
+}
+
+struct Board::State {
+  Path path;
+  bool keep = false;
+  std::byte* pages = nullptr;
+
+  Mutex mu;  // leaf; counting takes no lock, only the making of handles does
+  std::map<std::string, const BoardEntry*, std::less<>> known HR_GUARDED_BY(mu);
+  uint32_t slots_used HR_GUARDED_BY(mu) = 0;
+  uint32_t histograms_used HR_GUARDED_BY(mu) = 0;
+  bool warned HR_GUARDED_BY(mu) = false;
+  Counter overflow;
+
+  ~State() {
+    forget_board(pages);
+    ::munmap(pages, kBoardBytes);
+    if (!keep) {
+      ::unlink(path.c_str());
+    }
+  }
+  BoardHeader& header() { return *reinterpret_cast<BoardHeader*>(pages); }
+  std::atomic<uint64_t>* cells(const BoardEntry& entry);
+  const BoardEntry* find_or_add(const MetricInfo& info, std::string_view labels, uint8_t stripes);
+  void refuse(const MetricInfo& info, std::string_view why) HR_REQUIRES(mu);
+};
+
+std::atomic<uint64_t>* Board::State::cells(const BoardEntry& entry) {
+  const bool wide = entry.type == static_cast<uint8_t>(MetricType::histogram);
+  const uint64_t offset = wide ? header().histograms_offset + entry.place * kBoardHistogramBytes
+                               : header().slots_offset + entry.place * kBoardSlotBytes;
+  return reinterpret_cast<std::atomic<uint64_t>*>(pages + offset);
+}
+
+void Board::State::refuse(const MetricInfo& info, std::string_view why) {
+  overflow.add();
+  if (!warned) {
+    warned = true;
+    log_warning("metrics: \"" + std::string(info.name) + "\" is not counted: " + std::string(why) +
+                "; watch.overflow tells how many more");
+  }
+}
+
+/// The entry, or nullptr when there is no place for it.
+const BoardEntry* Board::State::find_or_add(const MetricInfo& info, std::string_view labels,
+                                            uint8_t stripes) {
+  const std::string key = std::string(info.name) + "{" + std::string(labels) + "}";
+  const MutexLock lock(mu);
+  const auto found = known.find(key);
+  if (found != known.end()) {
+    if (found->second->type == static_cast<uint8_t>(info.type)) {
+      return found->second;
+    }
+    refuse(info, "the name is taken by a metric of another type");
+    return nullptr;
+  }
+  BoardHeader& head = header();
+  const uint32_t index = head.entries.load(std::memory_order_relaxed);
+  const bool wide = info.type == MetricType::histogram;
+  uint32_t& used = wide ? histograms_used : slots_used;
+  if (index >= head.entries_max || used + stripes > (wide ? head.histograms : head.slots)) {
+    refuse(info, "the board is full");
+    return nullptr;
+  }
+  if (info.name.size() >= sizeof(BoardEntry::name) ||
+      info.unit.size() >= sizeof(BoardEntry::unit) || labels.size() >= sizeof(BoardEntry::labels)) {
+    refuse(info, "its name, unit or labels are too long");
+    return nullptr;
+  }
+  auto* entry = reinterpret_cast<BoardEntry*>(pages + head.catalogue_offset) + index;
+  put_text(info.name, entry->name);
+  put_text(labels, entry->labels);
+  put_text(info.unit, entry->unit);
+  entry->type = static_cast<uint8_t>(info.type);
+  entry->stripes = stripes;
+  entry->place = used;
+  used += stripes;
+  if (info.type == MetricType::gauge) {
+    cells(*entry)->store(kAbsent, std::memory_order_relaxed);
+  }
+  head.entries.store(index + 1, std::memory_order_release);  // pairs with the acquire in read_board
+  known.emplace(key, entry);
+  return entry;
+}
+
+Board::Board(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Board::~Board() = default;
+
+Result<std::unique_ptr<Board>> Board::create(const BoardOptions& options) {
+  const Path folder = options.folder.empty() ? default_folder(options.run) : options.folder;
+  HR_TRY(make_private_folders(folder));
+  const uint64_t ticks = own_start_ticks();
+  const Path path = folder / (std::to_string(::getpid()) + "-" + std::to_string(ticks) + ".board");
+  HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT | O_EXCL, 0600));
+  // Reserved now: a full /dev/shm must not kill the process with SIGBUS later.
+  const int refused = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(kBoardBytes));
+  void* pages = refused != 0
+                    ? MAP_FAILED
+                    : ::mmap(nullptr, kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (pages == MAP_FAILED) {
+    const int error = refused != 0 ? refused : errno;
+    ::unlink(path.c_str());
+    return errno_error(error, "making the metrics board " + path.string());
+  }
+  auto state = std::make_unique<State>();
+  state->path = path;
+  state->keep = options.keep;
+  state->pages = static_cast<std::byte*>(pages);
+  remember_board(pages);
+  BoardHeader& head = state->header();
+  head.header_bytes = 4096;
+  head.entry_bytes = sizeof(BoardEntry);
+  head.total_bytes = kBoardBytes;
+  head.entries_max = kBoardSlots + kBoardHistograms;
+  head.slots = kBoardSlots;
+  head.histograms = kBoardHistograms;
+  head.catalogue_offset = head.header_bytes;
+  head.slots_offset = head.catalogue_offset + uint64_t{head.entries_max} * sizeof(BoardEntry);
+  head.histograms_offset = head.slots_offset + kBoardSlots * kBoardSlotBytes;
+  head.pid = ::getpid();
+  head.start_ticks = ticks;
+  head.rank = options.rank;
+  head.local_rank = options.local_rank;
+  head.role = static_cast<uint32_t>(options.role);
+  put_text(read_file("/proc/sys/kernel/random/boot_id", 64).value_or("").substr(0, 36),
+           head.boot_id);
+  put_text(options.run, head.run);
+  ::gethostname(head.host, sizeof head.host - 1);
+  std::memcpy(head.magic, kBoardMagic, sizeof head.magic);
+  std::unique_ptr<Board> board(new Board(std::move(state)));
+  board->state_->overflow =
+      board->counter({"watch.overflow", MetricType::counter, "", "metrics without a place"});
+  board->beat();
+  return board;
+}
+
+Counter Board::counter(const MetricInfo& info, std::string_view labels, bool striped) {
+  const uint8_t stripes = striped ? 8 : 1;
+  const BoardEntry* entry = state_->find_or_add(info, labels, stripes);
+  return entry == nullptr ? Counter() : Counter(state_->cells(*entry), entry->stripes);
+}
+
+Gauge Board::gauge(const MetricInfo& info, std::string_view labels) {
+  const BoardEntry* entry = state_->find_or_add(info, labels, 1);
+  return entry == nullptr ? Gauge() : Gauge(state_->cells(*entry));
+}
+
+Histogram Board::histogram(const MetricInfo& info, std::string_view labels) {
+  const BoardEntry* entry = state_->find_or_add(info, labels, 1);
+  return entry == nullptr ? Histogram() : Histogram(state_->cells(*entry));
+}
+
+void Board::set_state(BoardState state) {
+  state_->header().state.store(static_cast<uint32_t>(state), std::memory_order_relaxed);
+}
+
+void Board::beat() {
+  const auto now = std::chrono::nanoseconds(system_clock().monotonic());
+  state_->header().heartbeat_ns.store(static_cast<uint64_t>(now.count()),
+                                      std::memory_order_relaxed);
+  state_->header().heartbeats.fetch_add(1, std::memory_order_relaxed);
+}
+
+const Path& Board::path() const { return state_->path; }
+
+}  // namespace headrace::base

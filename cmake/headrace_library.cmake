@@ -6,10 +6,15 @@ function(headrace_options target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -fno-gnu-unique)
   else()
-    target_compile_options(${target} PRIVATE -Wthread-safety -Wno-missing-designated-field-initializers)
+    # libstdc++ 12 itself calls what it marks deprecated (stable_sort).
+    target_compile_options(${target} PRIVATE -Wthread-safety -Wno-missing-designated-field-initializers
+                           -Wno-deprecated-declarations)
   endif()
   if(HEADRACE_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(HEADRACE_FUZZERS)  # coverage of the rooms themselves, or the fuzzer runs blind
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
   if(HEADRACE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${HEADRACE_SANITIZE} -fno-omit-frame-pointer

@@ -277,6 +277,78 @@ def windows_golden() -> dict:
     }
 
 
+def without_constants(model: DeepARModel) -> dict:
+    """Parameters without the embedding of nothing (zero here) and the column of its static 0."""
+    lags, out = len(model.lags_seq), {}
+    for name, part in model.named_parameters():
+        values = part.detach()
+        if name == "rnn.weight_ih_l0":
+            values = torch.cat((values[:, :lags], values[:, lags + 2 :]), dim=1)
+        if not name.startswith("embedder"):
+            out[name] = single(values.flatten())
+    return out
+
+
+def sampling_golden() -> dict:
+    """Quantiles of many paths of an untrained network per distribution, on one hourly series."""
+    rng = np.random.default_rng(23)
+    n, horizon, paths = 70, 6, 200_000
+    values = np.round(30 + 12 * np.sin(np.arange(n) * np.pi / 12) + 4 * rng.standard_normal(n))
+    values[[4, 40, 66]] = np.nan
+    levels = [round(0.1 * k, 1) for k in range(1, 10)]
+    data = ListDataset([{"start": "2021-03-27 21:00", "target": values}], freq="h")
+    cases = []
+    for name, output in OUTPUTS.items():
+        torch.manual_seed(29)
+        estimator = DeepAREstimator(
+            freq="h",
+            prediction_length=horizon,
+            context_length=5,
+            lags_seq=[1, 2, 24],
+            hidden_size=HIDDEN,
+            distr_output=output(),
+        )
+        module = estimator.create_lightning_module()
+        model = module.model.eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(2.0)  # so that paths depend on what was drawn before
+            model.embedder._embedders[0].weight.zero_()
+        window = next(
+            iter(
+                estimator._create_instance_splitter(module, "test").apply(
+                    estimator.create_transformation().apply(data, is_train=False), is_train=False
+                )
+            )
+        )
+        batch = {key: torch.tensor(np.asarray(window[key]))[None] for key in module.inputs}
+        batch = {
+            key: part.float() if part.is_floating_point() else part for key, part in batch.items()
+        }
+        with torch.no_grad():
+            samples = model(**batch, num_parallel_samples=paths)[0].numpy()
+        cases.append(
+            {
+                "distribution": name,
+                "parameters": without_constants(model),
+                "quantiles": double(np.quantile(samples, levels, axis=0), 8),
+            }
+        )
+    return {
+        "versions": VERSIONS,
+        "frequency": "h",
+        "start": "2021-03-27 21:00:00",
+        "values": double(values),
+        "context": 5,
+        "horizon": horizon,
+        "lags": [1, 2, 24],
+        "hidden": HIDDEN,
+        "paths": paths,
+        "levels": levels,
+        "cases": cases,
+    }
+
+
 def quantile_loss(level: float, actual: np.ndarray, forecast: np.ndarray) -> np.ndarray:
     """2 * max(q * (y - f), (q - 1) * (y - f))."""
     return 2 * np.maximum(level * (actual - forecast), (level - 1) * (actual - forecast))
@@ -404,6 +476,7 @@ def main() -> None:
     goldens = {f"gluonts_{name}": network_golden(name) for name in OUTPUTS}
     goldens["gluonts_frequency"] = frequency_golden()
     goldens["gluonts_windows"] = windows_golden()
+    goldens["gluonts_sampling"] = sampling_golden()
     goldens["gluonts_metrics"] = metrics_golden()
     for name, content in goldens.items():
         lines = ",\n".join(

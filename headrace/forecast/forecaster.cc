@@ -57,6 +57,7 @@ Model assemble(Plan plan, const TrainOptions& options, Scope scope, std::vector<
   model.spec = std::move(plan.spec);
   model.scaling = std::move(plan.scaling);
   model.options = to_json(options);
+  model.instruction_set = instruction_set();
   Json members = Json::array();
   FitSummary total;
   for (Fit& fit : fits) {

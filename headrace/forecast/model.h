@@ -79,8 +79,9 @@ struct Model {
   /// One parameter vector per member of the ensemble; a forecast's paths are split evenly over
   /// them. Empty for methods without parameters.
   std::vector<std::vector<float>> members;
-  Json options;   ///< as resolved for training
-  Json training;  ///< steps, best_step, loss, seconds, epochs, ...
+  std::string instruction_set;  ///< that trained it: other sets give other last bits
+  Json options;                 ///< as resolved for training
+  Json training;                ///< steps, best_step, loss, seconds, epochs, ...
 };
 
 /// One named tensor of 32-bit floats, row-major.
@@ -90,16 +91,21 @@ struct Tensor {
   std::vector<float> data;
 };
 
-/// The portable form. The header has the fields `kind`, `method`, `options`, `frequency`,
-/// `context`, `horizon`, `season`, `lags`, `features`, `cardinalities`, `dictionaries`, `scale`,
-/// `distribution`, `network`, `seed`, `instruction_set`, `training`, `members`. Tensors carry
-/// torch's names; those of members after the first begin with "member.N.". Equal models give equal
-/// headers and tensors.
+/// The portable form (docs/formats/forecast-model.md). The header has the fields `kind` (the
+/// method), `frequency`, `horizon`, `context`, `season`, `lags`, `features`, `cardinalities`,
+/// `dictionaries`, `scale`, `distribution`, `network`, `members`, `instruction_set`, `options`,
+/// `training`. Tensors carry torch's names; those of members after the first begin with
+/// "member.N.". Equal models give equal headers and tensors.
 struct ModelData {
   Json header;
   std::vector<Tensor> tensors;
 };
 HR_API ModelData to_data(const Model& model);
+
+/// For many local models that share one header: the header without what differs from item to item,
+/// and these numbers by name. `from_data` finds them again under header.item.scalars.
+HR_API Json shared_header(const Model& model);
+HR_API std::vector<std::pair<std::string, double>> item_scalars(const Model& model);
 
 /// Read it back. `corrupt`: a field is absent or of the wrong kind, a tensor is absent, of another
 /// shape, or not finite; the message names it.

@@ -467,6 +467,17 @@ Result<Json> Template::evaluate(Context& context) const {
   return run(*part_);
 }
 
+std::vector<std::string> Template::member_names() const {
+  if (part_ != nullptr) {
+    return part_->names;
+  }
+  std::vector<std::string> names;
+  for (const Json::Member& member : constant_.is_object() ? constant_.members() : Json::Object{}) {
+    names.push_back(member.first);
+  }
+  return names;
+}
+
 void Template::append_expressions(std::vector<Expression>* out) const {
   if (part_ == nullptr) {
     return;

@@ -101,6 +101,8 @@ class HR_API Template {
   const Json& constant() const { return constant_; }
   Result<Json> evaluate(Context& context) const;
   void append_references(std::vector<Reference>* out) const;
+  /// Names of the members when the value is an object.
+  std::vector<std::string> member_names() const;
   /// Every expression in it.
   void append_expressions(std::vector<Expression>* out) const;
 

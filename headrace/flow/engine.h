@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pipeline engine: a pure state machine. Events go in, actions come out; no files, no clock, no
+// processes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "headrace/base/clock.h"
+#include "headrace/base/json.h"
+#include "headrace/base/result.h"
+#include "headrace/flow/pipeline.h"
+#include "headrace/flow/run_state.h"
+
+namespace headrace::flow {
+
+/// The items of one ForEach: key and JSON text of each, packed. About 16 bytes an item beside the
+/// texts.
+class ItemList {
+ public:
+  void add(std::string_view key, std::string_view text);
+  int64_t size() const { return static_cast<int64_t>(key_ends_.size()); }
+  std::string_view key(int64_t index) const;
+  std::string_view text(int64_t index) const;
+
+ private:
+  std::string keys_;
+  std::string texts_;
+  std::vector<uint64_t> key_ends_;
+  std::vector<uint64_t> text_ends_;
+};
+
+/// How one attempt ended.
+struct Outcome {
+  enum class Kind : uint8_t {
+    succeeded,
+    failed,       ///< the activity said so; retried as its policy allows
+    not_started,  ///< its properties could not be evaluated, or nobody can run it; never retried
+    lost          ///< the worker died under it; tried again without using up `retry`
+  };
+  Kind kind = Kind::succeeded;
+  std::string output;       ///< JSON text of what expressions see under `.output`
+  bool output_kept = true;  ///< false: secure, so it is in no file
+  ActivityError error;      ///< unless succeeded
+  double cpu_seconds = 0.0;
+  int64_t peak_rss_bytes = 0;
+  int64_t pid = 0;
+  uint64_t digest = 0;  ///< of the evaluated properties
+  bool reused = false;  ///< taken over from before a restart
+};
+
+// Events. All of them go into the journal before they come here.
+struct Started {
+  int slots = 1;
+};
+struct ItemsKnown {
+  uint64_t run = 0;
+  ItemList items;
+  std::optional<ActivityError> error;
+};
+struct AttemptEnded {
+  uint64_t attempt = 0;
+  Outcome outcome;
+};
+/// Time has passed; the driver sends one when `next_deadline()` is reached.
+struct Tick {};
+struct CancelRequested {
+  std::string item;  ///< key of the one item to cancel; empty: the run
+};
+/// An engine took the run over: whatever was running is lost.
+struct Resumed {
+  int slots = 1;
+};
+struct Event {
+  base::Micros now{0};  ///< since the epoch; never goes back
+  std::variant<Started, ItemsKnown, AttemptEnded, Tick, CancelRequested, Resumed> body;
+};
+
+/// Something ended; for progress, event streams and the run's state.
+struct Report {
+  enum class Kind : uint8_t { activity_started, activity, items, item, run };
+  Kind kind = Kind::activity;
+  std::string path;  ///< of the activity, or of the ForEach
+  const Activity* activity = nullptr;
+  int64_t index = -1;  ///< of the item
+  std::string key;
+  Status status = Status::succeeded;
+  int attempts = 0;
+  base::Micros started{0};
+  base::Micros ended{0};
+  double cpu_seconds = 0.0;
+  int64_t peak_rss_bytes = 0;
+  std::string output;  ///< JSON text; of an item: an object by activity; only with `report_outputs`
+  std::optional<ActivityError> error;
+  std::string log;
+};
+
+struct StartAttempt {
+  uint64_t attempt = 0;
+  int slot = 0;
+};
+struct StopAttempt {
+  uint64_t attempt = 0;
+  std::string reason;
+};
+
+/// What the driver has to do, in any order.
+struct Actions {
+  std::vector<StartAttempt> start;
+  std::vector<StopAttempt> stop;
+  std::vector<uint64_t> evaluate_items;  ///< runs of ForEach whose items are wanted
+  std::vector<Report> reports;           ///< to be told when the event is durable
+  void clear();
+};
+
+struct EngineOptions {
+  std::string run_id;
+  base::Micros started{0};
+  Json parameters = Json::object();  ///< bound
+  bool shared_variables = false;     ///< SetVariable in a parallel ForEach writes one slot
+  FailureBudget budget = {};         ///< for every ForEach without one of its own
+  bool report_outputs = false;
+};
+
+/// One attempt as a worker needs it.
+struct CallSpec {
+  const Activity* activity = nullptr;
+  int attempt = 1;
+  std::string path;        ///< "train[s17]/fit"
+  std::string item_key;    ///< "s17"; "outer/inner" when nested; "" outside of any ForEach
+  std::string properties;  ///< JSON text
+  uint64_t digest = 0;
+};
+
+struct EngineProgress {
+  int64_t items_total = 0;
+  int64_t items_ended = 0;
+  int64_t items_failed = 0;
+  int64_t items_running = 0;
+  int64_t attempts_running = 0;
+};
+
+/// One run. The same events give the same state and the same actions, always: that is what makes
+/// replaying a journal a recovery. Not thread-safe. `step` takes time that does not depend on the
+/// number of items, except where a ForEach begins or ends.
+class Engine {
+ public:
+  Engine(std::shared_ptr<const Pipeline> pipeline, EngineOptions options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Take one event; append what follows from it to `actions`. `mismatch`: the event does not fit
+  /// the state (the journal is of another pipeline or another version of the engine).
+  Result<void> step(Event event, Actions* actions);
+
+  /// When the next Tick is due; nullopt: nothing waits for time.
+  std::optional<base::Micros> next_deadline() const;
+
+  Status status() const;  ///< of the run
+  const std::optional<ActivityError>& error() const;
+  bool ended() const { return is_final(status()); }
+  EngineProgress progress() const;
+  base::Micros now() const;  ///< of the last event
+
+  /// Evaluate what a started attempt is called with, or why it cannot be.
+  Result<CallSpec> evaluate_call(uint64_t attempt);
+  /// Key, path and number of an attempt without evaluating anything; nullopt when it does not run.
+  std::optional<CallSpec> describe(uint64_t attempt) const;
+  /// Evaluate the items of a ForEach and choose their keys.
+  Result<ItemList> evaluate_items(uint64_t run);
+  /// Attempts that run, with their slots.
+  std::vector<StartAttempt> running() const;
+
+  Json variables() const;
+  const Json& return_value() const;
+
+  struct State;  // engine_state_internal.h
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// File name of an item's folder: the key, with what a file name must not hold as %XX.
+std::string item_folder_name(std::string_view key);
+/// Path of an attempt's log, relative to the run's folder.
+std::string log_path(std::string_view item_key, std::string_view activity, int attempt);
+
+}  // namespace headrace::flow

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// ForEach: one shared queue of items, keys, failure budget, and what its items leave behind.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "headrace/flow/engine_state_internal.h"
+#include "headrace/flow/value.h"
+
+namespace headrace::flow {
+
+namespace {
+
+constexpr int64_t kBatchDefault = 20;
+constexpr int64_t kItemsMax = 10'000'000;
+constexpr size_t kErrorGroupsMax = 100;
+constexpr size_t kKeysShown = 3;
+
+/// The text by which `item` may be known under `property` ("" = the item itself); nullptr: none.
+const std::string* key_text(const Json& item, std::string_view property) {
+  const Json* value = property.empty() ? &item : item.find(property);
+  return value != nullptr && value->is_string() && !value->string().empty() ? &value->string()
+                                                                            : nullptr;
+}
+
+/// Do all items have this key, each another one?
+bool is_key(const Json::Array& items, std::string_view property) {
+  std::unordered_set<std::string_view> seen;
+  seen.reserve(items.size());
+  for (const Json& item : items) {
+    const std::string* text = key_text(item, property);
+    if (text == nullptr || !seen.insert(*text).second) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+void Engine::State::start_for_each(ActivityRun* run) {
+  const Activity& activity = *run->activity;
+  run->for_each = std::make_unique<ForEachRun>();
+  ForEachRun& loop = *run->for_each;
+  loop.batch = 1;
+  if (!activity.is_sequential) {
+    const auto value = evaluate(activity.value, run);
+    const auto number =
+        value.ok() && value->is_string() ? parse_json(value->string(), "batchCount") : value;
+    if (!number.ok()) {
+      fail(run, number.error(), "InvalidTemplate");
+      return;
+    }
+    if (!number->is_null() && (!number->is_integer() || number->integer() < 1)) {
+      fail(run, {"InvalidTemplate",
+                 fmt::format("batchCount of ForEach '{}' must be an integer of at least 1, not {}",
+                             activity.name, describe_value(*number)),
+                 "UserError", ""});
+      return;
+    }
+    loop.batch = number->is_null() ? kBatchDefault : number->integer();
+  }
+  const bool own = activity.budget.count.has_value() || activity.budget.percent.has_value();
+  loop.budget = own ? activity.budget : options.budget;
+  run->phase = Phase::items_wait;
+  by_id.emplace(run->id, run);
+  actions->evaluate_items.push_back(run->id);
+}
+
+Result<ItemList> Engine::State::make_items(ActivityRun* run) {
+  const Activity& activity = *run->activity;
+  HR_TRY(auto value, evaluate(activity.items, run), "InvalidTemplate");
+  if (value.is_string()) {  // users pass arrays through string parameters
+    auto parsed = parse_json(value.string(), "items");
+    if (parsed.ok() && parsed->is_array()) {
+      value = *std::move(parsed);
+    }
+  }
+  if (!value.is_array()) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("2105: items of ForEach '{}' must be an array, not {}", activity.name,
+                             describe_value(value))};
+  }
+  const Json::Array& items = value.items();
+  if (static_cast<int64_t>(items.size()) > kItemsMax) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("2105: ForEach '{}' has {} items; at most {} are possible",
+                             activity.name, items.size(), kItemsMax)};
+  }
+  const bool named =
+      !activity.expression.is_constant() || !activity.expression.constant().is_null();
+  ItemList list;
+  std::unordered_set<std::string> seen;
+  if (named) {
+    for (const Json& item : items) {
+      HR_TRY(const auto key, evaluate(activity.expression, run, &item), "InvalidTemplate");
+      const std::string text = value_text(key);
+      if (text.empty() || !seen.insert(text).second) {
+        return Error{Errc::invalid_argument,
+                     fmt::format("InvalidTemplate: itemKey of ForEach '{}' gives '{}' {}; keys "
+                                 "must be texts that differ",
+                                 activity.name, text, text.empty() ? "for an item" : "twice")};
+      }
+      list.add(text, item.dump());
+    }
+    return list;
+  }
+  constexpr std::string_view kProperties[] = {"key", "id", "name", "series_id", ""};
+  const auto* property = std::find_if(std::begin(kProperties), std::end(kProperties),
+                                      [&](std::string_view name) { return is_key(items, name); });
+  std::string text;
+  for (size_t i = 0; i < items.size(); ++i) {
+    text.clear();
+    items[i].dump_to(&text);
+    list.add(property == std::end(kProperties) ? std::to_string(i) : *key_text(items[i], *property),
+             text);
+  }
+  return list;
+}
+
+void Engine::State::fill(ActivityRun* run) {
+  if (run->phase != Phase::inside) {
+    return;
+  }
+  ForEachRun& loop = *run->for_each;
+  while (!loop.stopped && loop.running < loop.batch && loop.next < loop.items.size()) {
+    const int64_t index = loop.next++;
+    auto scope = open_scope(run->activity->branches[0], run->scope, run);
+    scope->sequence = next_sequence++;
+    scope->index = index;
+    scope->item = parse_json(loop.items.text(index), "item").value_or(Json());
+    if (loop.batch > 1 && !options.shared_variables) {
+      scope->changes = std::make_unique<VariableChanges>();
+    }
+    ++loop.running;
+    ++counts.items_running;
+    loop.statuses[static_cast<size_t>(index)] = Status::in_progress;
+    Scope* raw = scope.get();
+    loop.live.emplace(index, std::move(scope));
+    begin(raw);
+  }
+  if (loop.running == 0 && (loop.stopped || loop.next >= loop.items.size())) {
+    close_for_each(run);
+  }
+}
+
+void Engine::State::iteration_done(Scope* scope) {
+  ActivityRun* run = scope->owner;
+  ForEachRun& loop = *run->for_each;
+  const ActivityRun* cause = nullptr;
+  const Status judged = scope->cancelled ? Status::cancelled : judge(*scope, &cause);
+  loop.statuses[static_cast<size_t>(scope->index)] = judged;
+  --loop.running;
+  --counts.items_running;
+  ++counts.items_ended;
+  if (judged == Status::succeeded) {
+    ++loop.succeeded;
+  } else if (judged == Status::cancelled) {
+    ++loop.cancelled;
+    ++counts.items_failed;
+  } else {
+    ++loop.failed;
+    ++counts.items_failed;
+    static const ActivityError kCancelled = {"2001", "an inner activity was cancelled", "UserError",
+                                             ""};
+    const bool told = cause != nullptr && cause->error != nullptr;
+    note_failure(&loop, told ? *cause : scope->runs[0], *scope, told ? *cause->error : kCancelled);
+    if (budget_used_up(loop)) {
+      loop.stopped = true;
+      if (loop.budget.cancel_running) {
+        for (auto& [index, other] : loop.live) {
+          if (other.get() != scope) {
+            cancel_scope(other.get());
+          }
+        }
+      }
+    }
+  }
+  if (!loop.outputs.empty()) {
+    loop.outputs[static_cast<size_t>(scope->index)] = outputs_of(*scope);
+  }
+  report_item(*scope, judged, cause);
+  if (scope->changes != nullptr && judged != Status::cancelled) {
+    merge_variables(&loop, scope->index, std::move(*scope->changes));
+  }
+  loop.live.erase(scope->index);
+  tasks.push_back({Task::Kind::fill, run, nullptr});
+}
+
+void Engine::State::note_failure(ForEachRun* loop, const ActivityRun& run, const Scope& scope,
+                                 const ActivityError& why) {
+  if (loop->failed == 1) {
+    loop->first_error = why;
+  }
+  for (ErrorGroup& group : loop->errors) {
+    if (group.message == why.message && group.activity == run.activity->name) {
+      ++group.count;
+      if (group.keys.size() < kKeysShown) {
+        group.keys.emplace_back(loop->items.key(scope.index));
+      }
+      return;
+    }
+  }
+  if (loop->errors.size() >= kErrorGroupsMax) {
+    ++loop->errors_left_out;
+    return;
+  }
+  loop->errors.push_back({why.message,
+                          run.activity->name,
+                          1,
+                          {std::string(loop->items.key(scope.index))},
+                          log_of(run)});
+}
+
+bool Engine::State::budget_used_up(const ForEachRun& loop) const {
+  if (loop.budget.count && loop.failed >= *loop.budget.count) {
+    return true;
+  }
+  return loop.budget.percent && static_cast<double>(loop.failed) * 100.0 >=
+                                    *loop.budget.percent * static_cast<double>(loop.items.size());
+}
+
+void Engine::State::merge_variables(ForEachRun* loop, int64_t index, VariableChanges changes) {
+  for (auto& [name, change] : changes) {
+    ForEachRun::Merge& merge = loop->variables[name];
+    if (!change.set) {
+      merge.appended.emplace(index, std::move(change.appended));
+      continue;
+    }
+    if (index > merge.set_index) {
+      merge.set_index = index;
+      merge.value = std::move(change.value);
+      for (Json& element : change.appended) {
+        merge.value.push_back(std::move(element));
+      }
+    }
+  }
+}
+
+void Engine::State::close_for_each(ActivityRun* run) {
+  ForEachRun& loop = *run->for_each;
+  loop.skipped = loop.items.size() - loop.next;
+  counts.items_ended += loop.skipped;
+  for (auto& [name, merge] : loop.variables) {
+    if (merge.set_index >= 0) {
+      write_variable(run->scope, name, std::move(merge.value), false);
+    }
+    for (auto& [index, elements] : merge.appended) {
+      for (Json& element : elements) {
+        write_variable(run->scope, name, std::move(element), true);
+      }
+    }
+  }
+  run->output = for_each_output(*run);
+  const bool cancelled = run->scope->cancelled;
+  const bool failed = loop.failed > 0 || loop.cancelled > 0 || loop.skipped > 0;
+  std::string message = failed && !cancelled ? for_each_message(*run) : "";
+  run->for_each.reset();
+  if (cancelled) {
+    end(run, Status::cancelled);
+  } else if (failed) {
+    fail(run, {"2001", std::move(message), "UserError", ""});
+  } else {
+    end(run, Status::succeeded);
+  }
+}
+
+std::string Engine::State::for_each_message(const ActivityRun& run) const {
+  const ForEachRun& loop = *run.for_each;
+  std::string text = fmt::format("ForEach '{}' failed: {} of {}.", run.activity->name, loop.failed,
+                                 counted(loop.items.size(), "item"));
+  for (const ErrorGroup& group : loop.errors) {
+    std::string keys;
+    for (const std::string& key : group.keys) {
+      keys += (keys.empty() ? "" : ", ") + key;
+    }
+    const bool more = group.count > static_cast<int64_t>(group.keys.size());
+    text += fmt::format("{} {}\xC3\x97 {} ({}{}) in '{}' [{}]",
+                        &group == loop.errors.data() ? "" : ";", group.count, group.message, keys,
+                        more ? ", \xE2\x80\xA6" : "", group.activity, group.log);
+  }
+  if (loop.errors_left_out > 0) {
+    text += fmt::format("; {} with other errors", counted(loop.errors_left_out, "more item"));
+  }
+  if (loop.cancelled > 0) {
+    text += fmt::format("; {} cancelled", counted(loop.cancelled, "item"));
+  }
+  if (loop.skipped > 0) {
+    text += fmt::format("; stopped by the failure budget, {} not started",
+                        counted(loop.skipped, "item"));
+  }
+  return text;
+}
+
+std::string Engine::State::for_each_output(const ActivityRun& run) const {
+  const ForEachRun& loop = *run.for_each;
+  std::string text =
+      fmt::format(R"({{"itemsCount":{},"succeeded":{},"failed":{},"skipped":{})", loop.items.size(),
+                  loop.succeeded, loop.failed + loop.cancelled, loop.skipped);
+  if (pipeline->outputs_of_items_used) {
+    text += R"(,"items":[)";
+    for (int64_t i = 0; i < loop.items.size(); ++i) {
+      const auto index = static_cast<size_t>(i);
+      const bool ran = i < loop.next;
+      text += fmt::format(R"({}{{"key":{},"status":"{}","outputs":{}}})", i > 0 ? "," : "",
+                          json_quote(loop.items.key(i)),
+                          status_name(ran ? loop.statuses[index] : Status::skipped),
+                          loop.outputs[index].empty() ? "{}" : loop.outputs[index]);
+    }
+    text += "]";
+  }
+  return text + "}";
+}
+
+Result<ItemList> Engine::evaluate_items(uint64_t run) {
+  const auto it = state_->by_id.find(run);
+  if (it == state_->by_id.end() || it->second->phase != Phase::items_wait) {
+    return Error{Errc::not_found, "nobody waits for these items any more"};
+  }
+  return state_->make_items(it->second);
+}
+
+}  // namespace headrace::flow

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names, verdicts and reports.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "headrace/base/checksum.h"
+#include "headrace/flow/engine_state_internal.h"
+
+namespace headrace::flow {
+
+/// The verdict of Data Factory: every leaf must have succeeded; a skipped leaf is judged by what it
+/// waited for. `cause` is the first activity that speaks against it.
+Status Engine::State::judge(const Scope& scope, const ActivityRun** cause) const {
+  std::vector<bool> seen(scope.runs.size());
+  std::vector<int> open(scope.list->leaves.rbegin(), scope.list->leaves.rend());
+  Status verdict = Status::succeeded;
+  while (!open.empty()) {
+    const int index = open.back();
+    open.pop_back();
+    if (seen[static_cast<size_t>(index)]) {
+      continue;
+    }
+    seen[static_cast<size_t>(index)] = true;
+    const ActivityRun& run = scope.runs[static_cast<size_t>(index)];
+    if (run.status == Status::skipped) {
+      const auto& dependencies = run.activity->dependencies;
+      for (auto it = dependencies.rbegin(); it != dependencies.rend(); ++it) {
+        open.push_back(it->index);
+      }
+    } else if (run.status != Status::succeeded) {
+      verdict = Status::failed;
+      if (*cause == nullptr || ((*cause)->error == nullptr && run.error != nullptr)) {
+        *cause = &run;
+      }
+    }
+  }
+  return verdict;
+}
+
+std::string Engine::State::path_of(const ActivityRun& run) const {
+  std::string path = run.activity->name;
+  for (const Scope* scope = run.scope; scope->owner != nullptr; scope = scope->owner->scope) {
+    const ActivityRun& owner = *scope->owner;
+    std::string step = owner.activity->name;
+    if (scope->index >= 0) {
+      step += fmt::format("[{}]", owner.for_each->items.key(scope->index));
+    } else if (owner.activity->kind == ActivityKind::until) {
+      step += fmt::format("[{}]", owner.pass);
+    }
+    path = step + "/" + path;
+  }
+  return path;
+}
+
+std::string Engine::State::key_path(const Scope* scope) const {
+  std::string path;
+  for (; scope != nullptr && scope->owner != nullptr; scope = scope->parent) {
+    if (scope->index >= 0) {
+      const std::string key(scope->owner->for_each->items.key(scope->index));
+      path = path.empty() ? key : key + "/" + path;
+    }
+  }
+  return path;
+}
+
+std::string Engine::State::log_of(const ActivityRun& run) const {
+  return log_path(key_path(run.scope), run.activity->name, std::max(1, run.attempts));
+}
+
+std::string Engine::State::outputs_of(const Scope& scope) const {
+  std::string text = "{";
+  for (const ActivityRun& run : scope.runs) {
+    if (!run.output.empty()) {
+      text += (text.size() > 1 ? "," : "") + json_quote(run.activity->name) + ":";
+      text += run.activity->policy.secure_output ? "\"***\"" : run.output;
+    }
+  }
+  return text + "}";
+}
+
+namespace {
+
+bool inside_item(const Scope* scope) {
+  for (; scope != nullptr; scope = scope->parent) {
+    if (scope->index >= 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void Engine::State::report_activity(const ActivityRun& run, bool begins) {
+  if (inside_item(run.scope)) {
+    return;  // told with the item
+  }
+  Report report;
+  report.kind = begins ? Report::Kind::activity_started : Report::Kind::activity;
+  report.path = path_of(run);
+  report.activity = run.activity;
+  report.status = run.status;
+  report.attempts = run.attempts;
+  report.started = run.started;
+  report.ended = run.ended;
+  report.cpu_seconds = run.cpu_seconds;
+  report.peak_rss_bytes = run.peak_rss_bytes;
+  if (!begins && options.report_outputs) {
+    report.output =
+        run.activity->policy.secure_output && !run.output.empty() ? "\"***\"" : run.output;
+  }
+  if (run.error != nullptr) {
+    report.error = *run.error;
+  }
+  report.log = log_of(run);
+  actions->reports.push_back(std::move(report));
+}
+
+void Engine::State::report_item(const Scope& scope, Status judged, const ActivityRun* cause) {
+  const ActivityRun& owner = *scope.owner;
+  if (inside_item(owner.scope)) {
+    return;  // told with the outer item
+  }
+  Report report;
+  report.kind = Report::Kind::item;
+  report.path = path_of(owner);
+  report.activity = owner.activity;
+  report.index = scope.index;
+  report.key = owner.for_each->items.key(scope.index);
+  report.status = judged;
+  report.started = scope.started;
+  report.ended = now;
+  const ActivityRun* last = &scope.runs[0];
+  for (const ActivityRun& run : scope.runs) {
+    report.attempts = std::max(report.attempts, run.attempts);
+    report.cpu_seconds += run.cpu_seconds;
+    report.peak_rss_bytes = std::max(report.peak_rss_bytes, run.peak_rss_bytes);
+    if (run.attempts > 0 && run.ended >= last->ended) {
+      last = &run;
+    }
+  }
+  if (cause != nullptr && cause->error != nullptr) {
+    report.error = *cause->error;
+  }
+  report.log = log_of(cause != nullptr ? *cause : *last);
+  if (options.report_outputs) {
+    report.output = outputs_of(scope);
+  }
+  actions->reports.push_back(std::move(report));
+}
+
+std::string item_folder_name(std::string_view key) {
+  constexpr size_t kNameMax = 200;
+  std::string name;
+  for (const char c : key) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool unsafe =
+        byte < 0x20 || c == '/' || c == '\\' || c == '%' || c == 0x7F || (c == '.' && name.empty());
+    if (unsafe) {
+      name += fmt::format("%{:02X}", byte);
+    } else {
+      name += c;
+    }
+  }
+  if (name.size() > kNameMax) {  // keep it a file name, and keep long keys apart
+    const uint64_t hash = base::xxh3_64(name);
+    size_t cut = kNameMax - 17;
+    while (cut > 0 && (static_cast<unsigned char>(name[cut]) & 0xC0U) == 0x80U) {
+      --cut;
+    }
+    name = fmt::format("{}~{:016x}", name.substr(0, cut), hash);
+  }
+  return name.empty() ? "%" : name;
+}
+
+std::string log_path(std::string_view item_key, std::string_view activity, int attempt) {
+  std::string folder = "activities/";
+  if (!item_key.empty()) {
+    folder = "items/";
+    size_t begin = 0;
+    while (begin <= item_key.size()) {  // "outer/inner": a folder each
+      const size_t end = std::min(item_key.find('/', begin), item_key.size());
+      folder += item_folder_name(item_key.substr(begin, end - begin)) + "/";
+      begin = end + 1;
+    }
+  }
+  return fmt::format("{}{}.{}.log", folder, item_folder_name(activity), attempt);
+}
+
+}  // namespace headrace::flow

@@ -253,20 +253,23 @@ struct AppendLog::State {
 
   /// Body of the commit thread: one write and one fdatasync for all that waits.
   void run();
-  Result<void> write_out(const std::string& bytes) const;
+  /// Write what was appended and not yet written; the sequence number of its last record.
+  Result<uint64_t> write_pending() HR_EXCLUDES(write_mu, mu);
   /// Wait for something to commit; false when the log closes and nothing waits.
-  bool wait_for_batch(Micros not_before, std::string* bytes, uint64_t* last) HR_EXCLUDES(mu);
+  bool wait_for_batch(Micros not_before) HR_EXCLUDES(mu);
 
   const Fd fd;
   const Path path;
   const AppendLogOptions options;
   Fd event;
 
+  Mutex write_mu;  // taken before `mu`; held while writing, so that records keep their order
+  std::string writing HR_GUARDED_BY(write_mu);
   Mutex mu;      // leaf: nothing is locked and no file is touched while it is held
   CondVar work;  // records wait, or the log closes
   CondVar done;  // committed grew, the disk failed, or room was made
   std::string pending HR_GUARDED_BY(mu);
-  int64_t pending_records HR_GUARDED_BY(mu) = 0;
+  int64_t pending_records HR_GUARDED_BY(mu) = 0;  ///< appended since the last commit began
   int64_t next_offset HR_GUARDED_BY(mu);
   uint64_t appended HR_GUARDED_BY(mu) = 0;
   uint64_t committed HR_GUARDED_BY(mu) = 0;
@@ -275,54 +278,71 @@ struct AppendLog::State {
   Thread thread;  // last: it stops before what it uses goes
 };
 
-bool AppendLog::State::wait_for_batch(Micros not_before, std::string* bytes, uint64_t* last) {
+bool AppendLog::State::wait_for_batch(Micros not_before) {
   const MutexLock lock(mu);
   constexpr auto kIdle = std::chrono::seconds(60);
   while (pending_records == 0 && !stopping) {
-    work.wait_for(mu, kIdle, [this]() HR_REQUIRES(mu) { return pending_records > 0 || stopping; });
+    work.wait_for(mu, kIdle, [this] { return pending_records > 0 || stopping; });
   }
   const Micros pause = not_before - system_clock().monotonic();
   if (pause > Micros::zero()) {
-    work.wait_for(mu, pause, [this]() HR_REQUIRES(mu) {
-      return pending_records >= options.commit_records || stopping;
-    });
+    work.wait_for(mu, pause,
+                  [this] { return pending_records >= options.commit_records || stopping; });
   }
-  bytes->swap(pending);
-  pending.clear();
+  const bool any = pending_records > 0;
   pending_records = 0;
-  *last = appended;
-  return !bytes->empty();
+  return any;
 }
 
-Result<void> AppendLog::State::write_out(const std::string& bytes) const {
-  HR_TRY(write_all(fd.get(), bytes, path));
-  if (options.sync) {
-    HR_TRY(sync_data(fd.get(), path));
+Result<uint64_t> AppendLog::State::write_pending() {
+  const MutexLock write_lock(write_mu);
+  uint64_t last = 0;
+  {
+    const MutexLock lock(mu);
+    if (failure.has_value()) {
+      return *failure;
+    }
+    writing.clear();
+    writing.swap(pending);
+    last = appended;
   }
-  return {};
+  if (writing.empty()) {
+    return last;
+  }
+  Result<void> written = write_all(fd.get(), writing, path);
+  if (!written.ok()) {
+    {
+      const MutexLock lock(mu);
+      failure = written.error();
+    }
+    done.notify_all();
+    return std::move(written).error();
+  }
+  return last;
 }
 
 void AppendLog::State::run() {
-  std::string bytes;
-  uint64_t last = 0;
   Micros not_before{0};
-  while (wait_for_batch(not_before, &bytes, &last)) {
+  while (wait_for_batch(not_before)) {
     not_before = system_clock().monotonic() + options.commit_interval;
-    Result<void> result = write_out(bytes);
+    const Result<uint64_t> last = write_pending();
+    Result<void> result = last.ok() ? Result<void>() : Result<void>(last.error());
+    if (result.ok() && options.sync) {
+      result = sync_data(fd.get(), path);
+    }
     const bool failed = !result.ok();
     {
       const MutexLock lock(mu);
       if (failed) {
         failure = std::move(result).error();
       } else {
-        committed = last;
+        committed = *last;
       }
     }
     done.notify_all();
     const uint64_t one = 1;
     // The counter of an eventfd cannot fill up in practice; if it did, it would be readable anyway.
     [[maybe_unused]] const ssize_t written = ::write(event.get(), &one, sizeof one);
-    bytes.clear();
     if (failed) {
       return;
     }
@@ -388,6 +408,11 @@ Result<uint64_t> AppendLog::append(uint8_t type, std::string_view payload) {
     state.work.notify_one();
   }
   return sequence;
+}
+
+Result<void> AppendLog::flush() {
+  HR_TRY(state_->write_pending());
+  return {};
 }
 
 uint64_t AppendLog::committed() const {

@@ -46,6 +46,10 @@ class HR_API AppendLog {
   /// Queue one record; returns its sequence number (1, 2, ... since `open`). Fails with the first
   /// error of the disk, for ever after (a log that lost a record must not go on).
   Result<uint64_t> append(uint8_t type, std::string_view payload);
+  /// Give everything appended so far to the kernel, without waiting for the disk: afterwards it
+  /// outlives this process, though not yet the machine. For writers that must not act on a record
+  /// which their own death would undo.
+  Result<void> flush();
   /// Highest sequence number that is durable.
   uint64_t committed() const;
   /// Wait until `sequence` is durable or the disk failed or `timeout` passed.

@@ -236,6 +236,23 @@ TEST_CASE("records that wait are committed together") {
   CHECK(log.wait_committed(last, std::chrono::seconds(30)).ok());
 }
 
+TEST_CASE("flush gives records to the kernel long before they are durable") {
+  const TestFolder folder;
+  AppendLog log =
+      *AppendLog::open(folder / "log", {.commit_interval = std::chrono::hours(1)}, ignore);
+  const auto first = log.append(1, "first");
+  REQUIRE(first.ok());
+  REQUIRE(log.wait_committed(*first).ok());
+  REQUIRE(log.append(2, "second").ok());
+  REQUIRE(log.append(3, "third").ok());
+
+  REQUIRE(log.flush().ok());
+  REQUIRE(log.flush().ok());  // nothing more to do
+
+  CHECK(read_records(folder / "log") == Records{{1, "first"}, {2, "second"}, {3, "third"}});
+  CHECK(log.committed() == 1);
+}
+
 TEST_CASE("a payload above the bound is refused") {
   const TestFolder folder;
   AppendLog log = *AppendLog::open(folder / "log", {}, ignore);

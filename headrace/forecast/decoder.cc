@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "headrace/base/check.h"
+#include "headrace/forecast/flush_denormals.h"
 #include "headrace/forecast/network_internal.h"
 
 namespace headrace::forecast {
@@ -194,6 +195,7 @@ void Decoder::set_category(int row, int feature, int index) {
 }
 
 void Decoder::step() {
+  const FlushDenormals flush;
   State& s = *state_;
   if (s.embeddings_new && !s.start.empty()) {
     s.start_embeddings();

@@ -31,13 +31,20 @@ struct Tiling {
   size_t size(size_t tile) const { return total / tiles + (tile < total % tiles ? 1 : 0); }
 };
 
-/// Factors on a layer's outputs on their way up: 0 or `factor`, a function of the key, the unit and
-/// the row. Off when `factor` is 0.
+/// Which outputs of a layer go up at one step, and the factor on those that do: one bit per unit
+/// and row, [hidden][width / 8] bytes, and 8 bytes of slack. Off when `keep` is null.
 struct Dropout {
-  uint64_t key = 0;       ///< of layer and step
+  const uint8_t* keep = nullptr;
+  float factor = 1.0F;
+};
+
+struct DropoutArgs {
+  uint64_t key = 0;  ///< of layer and step; the bits are a function of it, the unit and the row
   int32_t threshold = 0;  ///< random bits up to here drop
-  float factor = 0.0F;
-  uint32_t first_row = 0;  ///< of the block in the batch
+  uint32_t first_row = 0;
+  size_t hidden = 0;
+  size_t width = 0;
+  uint8_t* keep = nullptr;
 };
 
 /// So that a share `rate` in (0, 1) of all 32-bit numbers is at most the threshold.
@@ -45,6 +52,12 @@ constexpr int32_t dropout_threshold(float rate) {
   const auto numbers = static_cast<int64_t>(static_cast<double>(rate) * 0x1p32);
   return static_cast<int32_t>(numbers - (int64_t{1} << 31) - (numbers > 0 ? 1 : 0));
 }
+
+/// Memory that will be needed after the call; fetched into L2 while the sums run.
+struct Ahead {
+  const void* begin = nullptr;
+  size_t bytes = 0;
+};
 
 struct ForwardArgs {
   const float* weights = nullptr;  ///< per tile of units: [depth][units * 4]; i, f, o halved
@@ -69,6 +82,7 @@ struct MultiplyArgs {
   size_t rows = 0;
   size_t width = 0;
   float* out = nullptr;  ///< [rows][width]
+  Ahead ahead[2];
 };
 
 struct GateGradientArgs {
@@ -120,6 +134,7 @@ struct LstmKernels {
   /// out[column][row] = in[row][column] for `width` rows that are `stride` apart. Reads up to the
   /// next multiple of 16 columns.
   void (*transpose)(const float* in, size_t stride, size_t columns, size_t width, float* out);
+  void (*dropout)(const DropoutArgs& args);
   void (*forward)(const ForwardArgs& args);
   void (*multiply)(const MultiplyArgs& args);
   void (*gate_gradient)(const GateGradientArgs& args);

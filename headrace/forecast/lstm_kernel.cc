@@ -11,6 +11,7 @@
 #include "headrace/forecast/kernel_math-inl.h"
 // clang-format on
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -33,14 +34,29 @@ constexpr size_t kColumns = 2 * kLanes;
 /// Units whose gates fill whole squares of vectors.
 constexpr size_t kUnitsPerPass = kLanes >= 4 ? kLanes / 4 : 1;
 
+/// Lines fetched while a product runs: one per k, `step` bytes apart. Nothing when kPrefetch is
+/// not.
+template <bool kPrefetch>
+struct Fetch {
+  const char* at = nullptr;
+  size_t step = 0;
+  HWY_INLINE void next() {
+    if constexpr (kPrefetch) {
+      __builtin_prefetch(at, 0, 2);
+      at += step;
+    }
+  }
+};
+
 /// sums[r][v] += weight(r, k) * x[k * x_step + v * kLanes ...] for all k < depth, where weight(r,
 /// k) is weights[r * kRowStep + k * k_step].
-template <size_t kRows, size_t kVectors, size_t kRowStep>
+template <size_t kRows, size_t kVectors, size_t kRowStep, bool kPrefetch>
 HWY_INLINE void product(const float* HWY_RESTRICT weights, size_t k_step,
                         const float* HWY_RESTRICT x, size_t x_step, size_t depth,
-                        V (&sums)[kRows][kVectors]) {
+                        Fetch<kPrefetch> fetch, V (&sums)[kRows][kVectors]) {
   const D d;
   for (size_t k = 0; k < depth; ++k) {
+    fetch.next();
     V operand[kVectors];
 #pragma GCC unroll 2
     for (size_t v = 0; v < kVectors; ++v) {
@@ -91,76 +107,123 @@ uint64_t mix(uint64_t z) {
   return z ^ (z >> 31U);
 }
 
-/// 0 or `factor` for the rows of one vector: an avalanche over 32 bits (two multiplications) of a
-/// counter, with two keys of the unit.
-HWY_INLINE V dropout_factor(const Dropout& dropout, uint64_t unit_key, size_t lane) {
+/// Counters of a block's rows, spread over 32 bits by the golden ratio.
+struct Counters {
+  static constexpr uint32_t kGolden = 0x9e3779b9U;
+  alignas(64) uint32_t of_row[kWidthMax] = {};
+  constexpr Counters() {
+    for (uint32_t row = 0; row < kWidthMax; ++row) {
+      of_row[row] = row * kGolden;
+    }
+  }
+};
+
+/// A bit is a function of its row's counter and two keys of the unit: an avalanche over 32 bits
+/// (two multiplications), compared with the threshold.
+void dropout(const DropoutArgs& a) {
+  static constexpr Counters kCounters;
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
-  const D d;
-  const auto row = hn::Iota(du, dropout.first_row + static_cast<uint32_t>(lane));
-  auto bits = row * hn::Set(du, 0x9e3779b9U) + hn::Set(du, static_cast<uint32_t>(unit_key));
-  bits = (bits ^ hn::ShiftRight<16>(bits)) * hn::Set(du, 0x7feb352dU);
-  bits = bits ^ hn::Set(du, static_cast<uint32_t>(unit_key >> 32U));
-  bits = (bits ^ hn::ShiftRight<15>(bits)) * hn::Set(du, 0x846ca68bU);
-  bits = bits ^ hn::ShiftRight<16>(bits);
-  const auto keep = hn::BitCast(di, bits) > hn::Set(di, dropout.threshold);
-  return hn::IfThenElseZero(hn::RebindMask(d, keep), hn::Set(d, dropout.factor));
-}
-
-// ---------------------------------------------------------------------------------- forward
-
-/// Gates, cell and output of one unit for one vector of rows, from the sums of its four gates.
-template <bool kSave>
-HWY_INLINE void cell(const ForwardArgs& a, size_t unit, size_t lane, uint64_t unit_key, V sum_i,
-                     V sum_f, V sum_g, V sum_o) {
-  const D d;
-  const V half = hn::Set(d, 0.5F);
-  const V i = hn::MulAdd(half, tanh_of(d, sum_i), half);
-  const V f = hn::MulAdd(half, tanh_of(d, sum_f), half);
-  const V g = tanh_of(d, sum_g);
-  const V o = hn::MulAdd(half, tanh_of(d, sum_o), half);
-  const V before = hn::Load(d, a.c_before + unit * a.c_stride + lane);
-  const V c = hn::MulAdd(f, before, i * g);
-  const V tanh_c = tanh_of(d, c);
-  const V h = o * tanh_c;
-  hn::Store(c, d, a.c_after + unit * a.c_stride + lane);
-  hn::Store(h, d, a.h + unit * a.width + lane);
-  if constexpr (kSave) {
-    float* saved = a.saved + unit * kSaved * a.width + lane;
-    hn::Store(i, d, saved);
-    hn::Store(f, d, saved + a.width);
-    hn::Store(g, d, saved + 2 * a.width);
-    hn::Store(o, d, saved + 3 * a.width);
-    hn::Store(tanh_c, d, saved + 5 * a.width);
-  }
-  if (a.above != nullptr) {
-    V up = h;
-    if (a.dropout.factor != 0.0F) {
-      up = h * dropout_factor(a.dropout, unit_key, lane);
-    }
-    hn::Store(up, d, a.above + unit * a.width + lane);
-  }
-}
-
-template <size_t kUnits, size_t kVectors, bool kSave>
-void forward_tile(const ForwardArgs& a, const float* weights, size_t unit) {
-  for (size_t lane = 0; lane < a.width; lane += kVectors * kLanes) {
-    V sums[4 * kUnits][kVectors];
-    load_sums(a.start == nullptr ? nullptr : a.start + unit * 4 * a.width + lane, a.width, sums);
-    product<4 * kUnits, kVectors, 1>(weights, 4 * kUnits, a.x + lane, a.width, a.depth, sums);
-#pragma GCC unroll 3
-    for (size_t u = 0; u < kUnits; ++u) {
-      const uint64_t key = a.dropout.factor == 0.0F ? 0 : mix(a.dropout.key + unit + u);
-#pragma GCC unroll 2
-      for (size_t v = 0; v < kVectors; ++v) {
-        cell<kSave>(a, unit + u, lane + v * kLanes, key, sums[4 * u][v], sums[4 * u + 1][v],
-                    sums[4 * u + 2][v], sums[4 * u + 3][v]);
+  uint8_t* keep = a.keep;
+  for (size_t unit = 0; unit < a.hidden; ++unit) {
+    const uint64_t key = mix(a.key + unit);
+    const auto low = hn::Set(du, static_cast<uint32_t>(key) + a.first_row * Counters::kGolden);
+    const auto high = hn::Set(du, static_cast<uint32_t>(key >> 32U));
+    for (size_t lane = 0; lane < a.width; lane += kLanes) {
+      auto bits = hn::Load(du, kCounters.of_row + lane) + low;
+      bits = (bits ^ hn::ShiftRight<16>(bits)) * hn::Set(du, 0x7feb352dU);
+      bits = bits ^ high;
+      bits = (bits ^ hn::ShiftRight<15>(bits)) * hn::Set(du, 0x846ca68bU);
+      bits = bits ^ hn::ShiftRight<16>(bits);
+      uint8_t mask[8];
+      hn::StoreMaskBits(di, hn::BitCast(di, bits) > hn::Set(di, a.threshold), mask);
+      if constexpr (kLanes >= 8) {
+        keep = std::copy_n(mask, kLanes / 8, keep);
+      } else {
+        const size_t place = lane % 8;
+        *keep = static_cast<uint8_t>(place == 0 ? mask[0] : *keep | mask[0] << place);
+        keep += place + kLanes == 8 ? 1 : 0;
       }
     }
   }
 }
 
-using ForwardTile = void (*)(const ForwardArgs&, const float*, size_t);
+/// `value` times 0 or the factor, for one vector of rows of one unit.
+HWY_INLINE V drop(const Dropout& dropout, size_t unit, size_t lane, size_t width, V value) {
+  const D d;
+  const uint8_t* keep = dropout.keep + (unit * width + lane) / 8;
+  const V scaled = value * hn::Set(d, dropout.factor);
+  if constexpr (kLanes >= 8) {
+    return hn::IfThenElseZero(hn::LoadMaskBits(d, keep), scaled);
+  } else {
+    const uint8_t bits[8] = {static_cast<uint8_t>(*keep >> lane % 8)};
+    return hn::IfThenElseZero(hn::LoadMaskBits(d, bits), scaled);
+  }
+}
+
+// ---------------------------------------------------------------------------------- forward
+
+/// Cell and output of one unit for one vector of rows, from its gates.
+template <bool kSave>
+HWY_INLINE void cell(const ForwardArgs& a, size_t unit, size_t lane, V i, V f, V g, V o) {
+  const D d;
+  const V before = hn::Load(d, a.c_before + unit * a.c_stride + lane);
+  const V c = hn::MulAdd(f, before, i * g);
+  hn::Store(c, d, a.c_after + unit * a.c_stride + lane);
+  const V tanh_c = tanh_of(d, c);
+  const V h = o * tanh_c;
+  hn::Store(h, d, a.h + unit * a.width + lane);
+  if constexpr (kSave) {
+    hn::Store(tanh_c, d, a.saved + (unit * kSaved + 5) * a.width + lane);
+  }
+  if (a.above != nullptr) {
+    const V up = a.dropout.keep == nullptr ? h : drop(a.dropout, unit, lane, a.width, h);
+    hn::Store(up, d, a.above + unit * a.width + lane);
+  }
+}
+
+/// One tile for kVectors vectors of rows. The loop over the rows stays outside: inside it, GCC
+/// would keep tanh's constants in registers across the sums and spill those.
+template <size_t kUnits, size_t kVectors, bool kSave>
+HWY_NOINLINE void forward_tile(const ForwardArgs& a, const float* weights, size_t unit,
+                               size_t lane) {
+  V sums[4 * kUnits][kVectors];
+  load_sums(a.start == nullptr ? nullptr : a.start + unit * 4 * a.width + lane, a.width, sums);
+  // The saved rows of this tile are written at its end: half a line each k covers them.
+  Fetch<kSave> fetch;
+  if constexpr (kSave) {
+    fetch = {reinterpret_cast<const char*>(a.saved + unit * kSaved * a.width), 32};
+  }
+  product<4 * kUnits, kVectors, 1>(weights, 4 * kUnits, a.x + lane, a.width, a.depth, fetch, sums);
+  // All gates before all cells: each is a long chain of dependent operations, and so many chains
+  // at a time keep the core busy.
+  const D d;
+  const V half = hn::Set(d, 0.5F);
+#pragma GCC unroll 12
+  for (size_t r = 0; r < 4 * kUnits; ++r) {
+#pragma GCC unroll 2
+    for (size_t v = 0; v < kVectors; ++v) {
+      sums[r][v] = tanh_of(d, sums[r][v]);
+      if (r % 4 != 2) {
+        sums[r][v] = hn::MulAdd(half, sums[r][v], half);
+      }
+      if constexpr (kSave) {
+        hn::Store(sums[r][v], d,
+                  a.saved + ((unit + r / 4) * kSaved + r % 4) * a.width + lane + v * kLanes);
+      }
+    }
+  }
+#pragma GCC unroll 3
+  for (size_t u = 0; u < kUnits; ++u) {
+#pragma GCC unroll 2
+    for (size_t v = 0; v < kVectors; ++v) {
+      cell<kSave>(a, unit + u, lane + v * kLanes, sums[4 * u][v], sums[4 * u + 1][v],
+                  sums[4 * u + 2][v], sums[4 * u + 3][v]);
+    }
+  }
+}
+
+using ForwardTile = void (*)(const ForwardArgs&, const float*, size_t, size_t);
 
 template <size_t kVectors, bool kSave, size_t... kSizes>
 void forward_tiles(const ForwardArgs& a, std::index_sequence<kSizes...> /*sizes*/) {
@@ -171,7 +234,9 @@ void forward_tiles(const ForwardArgs& a, std::index_sequence<kSizes...> /*sizes*
   size_t unit = 0;
   for (size_t tile = 0; tile < tiling.tiles; ++tile) {
     const size_t units = tiling.size(tile);
-    kTile[units - 1](a, weights, unit);
+    for (size_t lane = 0; lane < a.width; lane += kVectors * kLanes) {
+      kTile[units - 1](a, weights, unit, lane);
+    }
     weights += a.depth * 4 * units;
     unit += units;
   }
@@ -192,27 +257,63 @@ void forward(const ForwardArgs& a) {
 
 // --------------------------------------------------------------------------------- products
 
-template <size_t kRows, size_t kVectors>
-void multiply_tile(const MultiplyArgs& a, const float* weights, float* out) {
+template <size_t kRows, size_t kVectors, bool kPrefetch>
+void multiply_tile(const MultiplyArgs& a, const float* weights, float* out,
+                   Fetch<kPrefetch> fetch) {
   for (size_t lane = 0; lane < a.width; lane += kVectors * kLanes) {
     V sums[kRows][kVectors];
     load_sums(nullptr, 0, sums);
-    product<kRows, kVectors, 1>(weights, kRows, a.x + lane, a.width, a.depth, sums);
+    product<kRows, kVectors, 1>(weights, kRows, a.x + lane, a.width, a.depth, fetch, sums);
     store_sums(sums, a.width, out + lane);
   }
 }
 
+/// Spreads the memory to be fetched over the tiles, one line per k.
+class Fetches {
+ public:
+  explicit Fetches(const MultiplyArgs& a) : ahead_(a.ahead), depth_(a.depth) {}
+  /// The part of the next tile; at null when all is fetched.
+  Fetch<true> next() {
+    while (ahead_ != end_ && done_ >= ahead_->bytes) {
+      ++ahead_;
+      done_ = 0;
+    }
+    if (ahead_ == end_) {
+      return {};
+    }
+    const char* at = static_cast<const char*>(ahead_->begin) + done_;
+    done_ += depth_ * kLine;
+    return {at, kLine};
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  const Ahead* ahead_;
+  const Ahead* end_ = ahead_ + 2;
+  size_t depth_;
+  size_t done_ = 0;
+};
+
 template <size_t kVectors, size_t... kSizes>
 void multiply_tiles(const MultiplyArgs& a, std::index_sequence<kSizes...> /*sizes*/) {
-  using Tile = void (*)(const MultiplyArgs&, const float*, float*);
-  static constexpr std::array<Tile, sizeof...(kSizes)> kTile = {
-      &multiply_tile<kSizes + 1, kVectors>...};
+  using Plain = void (*)(const MultiplyArgs&, const float*, float*, Fetch<false>);
+  using Fetching = void (*)(const MultiplyArgs&, const float*, float*, Fetch<true>);
+  static constexpr std::array<Plain, sizeof...(kSizes)> kPlain = {
+      &multiply_tile<kSizes + 1, kVectors, false>...};
+  static constexpr std::array<Fetching, sizeof...(kSizes)> kFetching = {
+      &multiply_tile<kSizes + 1, kVectors, true>...};
   const Tiling tiling(a.rows, kRowsMax);
+  Fetches fetches(a);
   const float* weights = a.weights;
   float* out = a.out;
   for (size_t tile = 0; tile < tiling.tiles; ++tile) {
     const size_t rows = tiling.size(tile);
-    kTile[rows - 1](a, weights, out);
+    const Fetch<true> fetch = fetches.next();
+    if (fetch.at != nullptr) {
+      kFetching[rows - 1](a, weights, out, fetch);
+    } else {
+      kPlain[rows - 1](a, weights, out, {});
+    }
     weights += a.depth * rows;
     out += rows * a.width;
   }
@@ -231,9 +332,9 @@ void weight_gradient_tile(const WeightGradientArgs& a, const float* x, const flo
   load_sums(out, kColumns, sums);
   for (size_t step = 0; step < a.steps; ++step) {
     if (width == kWidthMax) {
-      product<kRows, 2, kWidthMax>(x, 1, d_rows, kColumns, kWidthMax, sums);
+      product<kRows, 2, kWidthMax>(x, 1, d_rows, kColumns, kWidthMax, Fetch<false>{}, sums);
     } else {
-      product<kRows, 2, kWidthMax / 2>(x, 1, d_rows, kColumns, kWidthMax / 2, sums);
+      product<kRows, 2, kWidthMax / 2>(x, 1, d_rows, kColumns, kWidthMax / 2, Fetch<false>{}, sums);
     }
     x += a.x_stride;
     d_rows += width * kColumns;
@@ -267,8 +368,7 @@ void weight_gradient(const WeightGradientArgs& a) {
 
 /// Gate gradients of one unit for one vector of rows; `to` gets those by i f g o.
 template <size_t kHeads>
-HWY_INLINE void gate_gradient_cell(const GateGradientArgs& a, size_t unit, size_t lane,
-                                   uint64_t unit_key, V* to) {
+HWY_INLINE void gate_gradient_cell(const GateGradientArgs& a, size_t unit, size_t lane, V* to) {
   const D d;
   const V one = hn::Set(d, 1.0F);
   const float* saved = a.saved + unit * kSaved * a.width + lane;
@@ -280,11 +380,8 @@ HWY_INLINE void gate_gradient_cell(const GateGradientArgs& a, size_t unit, size_
   const V before = hn::Load(d, a.c_before + unit * kSaved * a.width + lane);
   V dh = hn::Load(d, a.d_h + unit * a.width + lane);
   if constexpr (kHeads == 0) {
-    V above = hn::Load(d, a.d_above + unit * a.width + lane);
-    if (a.dropout.factor != 0.0F) {
-      above = above * dropout_factor(a.dropout, unit_key, lane);
-    }
-    dh = dh + above;
+    const V above = hn::Load(d, a.d_above + unit * a.width + lane);
+    dh = dh + (a.dropout.keep == nullptr ? above : drop(a.dropout, unit, lane, a.width, above));
   } else {
 #pragma GCC unroll 3
     for (size_t p = 0; p < kHeads; ++p) {
@@ -332,19 +429,14 @@ HWY_INLINE void store_gates(const GateGradientArgs& a, size_t unit, size_t lane,
 template <size_t kHeads>
 void gate_gradient_heads(const GateGradientArgs& a) {
   const D d;
-  const bool drops = kHeads == 0 && a.dropout.factor != 0.0F;
   for (size_t unit = 0; unit < a.hidden; unit += kUnitsPerPass) {
     const size_t units = HWY_MIN(kUnitsPerPass, a.hidden - unit);
-    uint64_t keys[kUnitsPerPass] = {};
-    for (size_t u = 0; u < units && drops; ++u) {
-      keys[u] = mix(a.dropout.key + unit + u);
-    }
     for (size_t lane = 0; lane < a.width; lane += kLanes) {
       V gates[4 * kUnitsPerPass];
 #pragma GCC unroll 4
       for (size_t u = 0; u < kUnitsPerPass; ++u) {
         if (u < units) {
-          gate_gradient_cell<kHeads>(a, unit + u, lane, keys[u], gates + 4 * u);
+          gate_gradient_cell<kHeads>(a, unit + u, lane, gates + 4 * u);
         } else {
 #pragma GCC unroll 4
           for (size_t gate = 0; gate < 4; ++gate) {
@@ -417,8 +509,8 @@ void transpose(const float* in, size_t stride, size_t columns, size_t width, flo
 }  // namespace
 
 LstmKernels make_lstm_kernels() {
-  return {kUnitsMax, kRowsMax,       kColumns,         &transpose,    &forward,
-          &multiply, &gate_gradient, &weight_gradient, &head_gradient};
+  return {kUnitsMax, kRowsMax,  kColumns,       &transpose,       &dropout,
+          &forward,  &multiply, &gate_gradient, &weight_gradient, &head_gradient};
 }
 
 }  // namespace HWY_NAMESPACE

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <new>
 #include <vector>
 
 #include "headrace/forecast/kernels.h"
@@ -14,18 +13,19 @@ namespace headrace::forecast {
 /// `invalid_argument` names the field that is out of range.
 Result<void> check_shape(const NetworkShape& shape);
 
+/// Memory on cache-line boundaries; from 1 MiB up on huge pages where the system has them.
+void* allocate_aligned(size_t bytes);
+void free_aligned(void* memory, size_t bytes);
+
 /// Memory on cache-line boundaries, as the kernels' aligned loads need it.
 template <typename T>
 struct AlignedAllocator {
   using value_type = T;
-  static constexpr std::align_val_t kAlignment{64};
   AlignedAllocator() = default;
   template <typename U>
   explicit AlignedAllocator(const AlignedAllocator<U>& /*other*/) {}
-  T* allocate(size_t count) {
-    return static_cast<T*>(::operator new(count * sizeof(T), kAlignment));
-  }
-  void deallocate(T* memory, size_t /*count*/) { ::operator delete(memory, kAlignment); }
+  T* allocate(size_t count) { return static_cast<T*>(allocate_aligned(count * sizeof(T))); }
+  void deallocate(T* memory, size_t count) { free_aligned(memory, count * sizeof(T)); }
   bool operator==(const AlignedAllocator& /*other*/) const { return true; }
 };
 template <typename T>

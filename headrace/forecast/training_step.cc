@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "headrace/base/check.h"
+#include "headrace/forecast/flush_denormals.h"
 #include "headrace/forecast/network_internal.h"
 
 namespace headrace::forecast {
@@ -26,12 +27,18 @@ struct LayerMemory {
   AlignedVector<float> weights;  ///< gradient: [group][depth][columns]
 };
 
+/// Dropout of one run; none when the rate is 0.
+struct DropoutRate {
+  float rate = 0.0F;
+  uint64_t seed = 0;
+};
+
 }  // namespace
 
 struct TrainingStep::State {
   State(const NetworkShape& shape, size_t batch_rows, size_t step_count);
 
-  StepLoss run(std::span<const float> parameters, const Dropout& factors,
+  StepLoss run(std::span<const float> parameters, const DropoutRate& dropout,
                std::span<float> gradient);
   void start_block(const Block& block);
   void forward_step(const Block& block, size_t t);
@@ -43,7 +50,9 @@ struct TrainingStep::State {
   void head_gradient(const Block& block, std::span<float> gradient) const;
   void write_layer_gradient(size_t l, std::span<float> gradient) const;
   StepLoss total_loss() const;
+  void draw_dropout(const Block& block);
   Dropout dropout_of(const Block& block, size_t t, size_t l) const;
+  void fetch_ahead(const Block& block, size_t t, size_t l, Ahead* ahead) const;
 
   PackedNetwork network;
   size_t batch;
@@ -71,7 +80,8 @@ struct TrainingStep::State {
   AlignedVector<float> start;           ///< [hidden * 4][width]
   AlignedVector<float> gate_sums;       ///< [hidden * 4][width]: d_gates of layer 0 over all steps
   AlignedVector<float> embedding_sums;  ///< [group][embedding columns][columns]
-  Dropout dropout;
+  std::vector<uint8_t> keep;            ///< [layers - 1][steps] dropout bits of a block
+  DropoutRate rate;
 };
 
 TrainingStep::State::State(const NetworkShape& shape, size_t batch_rows, size_t step_count)
@@ -109,6 +119,7 @@ TrainingStep::State::State(const NetworkShape& shape, size_t batch_rows, size_t 
   d_raw.resize(steps * network.heads() * width);
   head_sums.resize((hidden + 1) * network.heads() * width);
   d_gates.resize(4 * hidden * width);
+  keep.resize((layers.size() - 1) * steps * hidden * width / 8 + 8);
   if (!shape.embeddings.empty()) {
     embedded.resize(network.embedding_columns() * width);
     start.resize(4 * hidden * width);
@@ -118,12 +129,24 @@ TrainingStep::State::State(const NetworkShape& shape, size_t batch_rows, size_t 
 }
 
 Dropout TrainingStep::State::dropout_of(const Block& block, size_t t, size_t l) const {
-  Dropout one = dropout;
-  if (one.factor != 0.0F) {
-    one.key = base::derive_seed(dropout.key, l * steps + t);
-    one.first_row = static_cast<uint32_t>(block.first);
+  if (rate.rate == 0.0F) {
+    return {};
   }
-  return one;
+  return {&keep[(l * steps + t) * network.hidden() * block.width / 8], 1.0F / (1.0F - rate.rate)};
+}
+
+void TrainingStep::State::draw_dropout(const Block& block) {
+  DropoutArgs args;
+  args.threshold = dropout_threshold(rate.rate);
+  args.first_row = static_cast<uint32_t>(block.first);
+  args.hidden = network.hidden();
+  args.width = block.width;
+  args.keep = keep.data();
+  for (size_t cell = 0; cell < (layers.size() - 1) * steps; ++cell) {
+    args.key = base::derive_seed(rate.seed, cell);
+    network.kernels().lstm.dropout(args);
+    args.keep += args.hidden * args.width / 8;
+  }
 }
 
 void TrainingStep::State::start_block(const Block& block) {
@@ -138,6 +161,9 @@ void TrainingStep::State::start_block(const Block& block) {
       float* ones = &memory.x[((t + 1) * layer.depth - 1) * block.width];
       std::fill_n(ones, block.width, 1.0F);
     }
+  }
+  if (rate.rate > 0.0F) {
+    draw_dropout(block);
   }
   if (!embedded.empty()) {
     std::fill(embedded.begin(), embedded.end(), 0.0F);
@@ -245,7 +271,21 @@ void TrainingStep::State::backward_step(const Block& block, size_t t, size_t l) 
   product.rows = input_rows + hidden;
   product.width = width;
   product.out = memory.d_x.data();
+  fetch_ahead(block, t, l, product.ahead);
   kernel.multiply(product);
+}
+
+/// What the backward pass reads after the product of layer `l` at step `t`: the saved rows of the
+/// layer below, or of the top layer one step earlier; and this layer's x, whose weights' gradient
+/// comes within kSlots steps. All of it has left L2 since the forward pass wrote it.
+void TrainingStep::State::fetch_ahead(const Block& block, size_t t, size_t l, Ahead* ahead) const {
+  const size_t saved_step = network.hidden() * kSaved * block.width;
+  const size_t x_step = network.layer(l).depth * block.width;
+  if (l > 0 || t > 0) {
+    const AlignedVector<float>& saved = layers[l > 0 ? l - 1 : layers.size() - 1].saved;
+    ahead[0] = {&saved[(l > 0 ? t + 1 : t) * saved_step], saved_step * sizeof(float)};
+  }
+  ahead[1] = {&layers[l].x[t * x_step], x_step * sizeof(float)};
 }
 
 void TrainingStep::State::sum_weights(const Block& block, size_t t) {
@@ -396,9 +436,10 @@ StepLoss TrainingStep::State::total_loss() const {
           seen > 0.0 ? sum / seen : 0.0};
 }
 
-StepLoss TrainingStep::State::run(std::span<const float> parameters, const Dropout& factors,
+StepLoss TrainingStep::State::run(std::span<const float> parameters, const DropoutRate& dropout,
                                   std::span<float> gradient) {
-  dropout = factors;
+  const FlushDenormals flush;
+  rate = dropout;
   network.pack(parameters, !gradient.empty());
   for (size_t b = 0; b < padded; ++b) {
     scale[b] = static_cast<double>(scales[b]);
@@ -472,19 +513,14 @@ StepLoss TrainingStep::loss_and_gradient(std::span<const float> parameters, floa
            "parameters and gradient must have parameter_total floats");
   HR_CHECK(dropout >= 0.0F && dropout < 1.0F && (dropout == 0.0F || rng != nullptr),
            "dropout must be in [0, 1), and needs random numbers when it is not 0");
-  Dropout factors;
-  if (dropout > 0.0F) {
-    factors.key = rng->next();
-    factors.threshold = dropout_threshold(dropout);
-    factors.factor = 1.0F / (1.0F - dropout);
-  }
-  return state_->run(parameters, factors, gradient);
+  const DropoutRate rate{dropout, dropout > 0.0F ? rng->next() : 0};
+  return state_->run(parameters, rate, gradient);
 }
 
 StepLoss TrainingStep::loss(std::span<const float> parameters) {
   HR_CHECK(static_cast<int64_t>(parameters.size()) == parameter_total(state_->network.shape()),
            "there must be parameter_total parameters");
-  return state_->run(parameters, Dropout{}, {});
+  return state_->run(parameters, DropoutRate{}, {});
 }
 
 std::vector<float> TrainingStep::distribution_row(int t, int b) const {

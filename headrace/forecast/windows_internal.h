@@ -71,7 +71,7 @@ class RowWriter {
   /// The lag values of the row above alone, [lags].
   void write_lags(int t, float* row) const;
   /// The loaded values, scaled, newest first.
-  std::span<const float> reversed() const { return reversed_; }
+  std::span<const float> reversed() const { return std::span(reversed_).first(loaded_); }
   int rest_offset() const { return rest_offset_; }  ///< first column after the embeddings
   /// All columns after the embeddings, for predicting `position`.
   void write_rest(const PreparedSeries& series, int64_t position, float* row) const;
@@ -83,9 +83,16 @@ class RowWriter {
   int rest_offset_;
   bool with_scale_;
   double log_scale_mean_;
-  std::vector<size_t> lag_offsets_;
+  struct Move {
+    int from = 0;  ///< distance from the newest value
+    int to = 0;    ///< column
+  };
+  std::vector<int> offsets_;  // lag - 1
+  std::vector<Move> moves_;   // the same, neighbouring lags together
+  bool may_spill_;            // rows have room for the last copy's surplus
   int ahead_ = 0;
   float log_scale_ = 0.0F;
+  size_t loaded_ = 0;
   std::vector<float> reversed_;  // scaled values, newest first: lags then lie in rising order
 };
 
@@ -131,11 +138,18 @@ class BatchFiller {
                int batch, bool horizon_only, TrainingStep* step);
 
  private:
-  void fill_window(const PreparedSeries& series, int64_t split, int b, bool horizon_only,
-                   TrainingStep* step, int64_t* observed);
+  struct Source {
+    const PreparedSeries* series = nullptr;
+    int64_t split = 0;
+    bool is_window = false;
+  };
+  void load(std::span<const PreparedSeries> series, std::span<const WindowIndex> windows, int batch,
+            TrainingStep* step);
 
   ModelSpec spec_;
-  RowWriter writer_;
+  RowWriter blank_;
+  std::vector<RowWriter> writers_;  // one per row of the batch
+  std::vector<Source> sources_;
   std::vector<ContextSums> sums_;
 };
 

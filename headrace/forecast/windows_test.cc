@@ -113,6 +113,33 @@ TEST_CASE("each row of a window holds lags, log(scale) and features of the step 
   }
 }
 
+TEST_CASE("rows of lags alone, and lags with and without neighbours, hold the same values") {
+  for (const std::vector<int>& lags :
+       {std::vector<int>{1}, {3}, {1, 2, 3, 4, 5, 6, 7, 9, 11, 12, 13, 24, 25}}) {
+    for (const bool bare : {true, false}) {
+      ModelSpec spec = small_spec();
+      spec.lags = lags;
+      if (bare) {
+        spec.time_features.clear();
+        spec.age = false;
+        spec.scale_input = ScaleInput::off;
+      }
+      const Series series = counting(40);
+      const PreparedSeries columns = prepared(spec, series);
+      RowWriter writer(spec, {});
+      writer.load(columns, 30, 2, 4.0);
+      std::vector<float> row(static_cast<size_t>(spec.shape().inputs()));
+      for (int t = 0; t < 4; ++t) {
+        writer.write(columns, 30, t, row.data());
+        for (size_t c = 0; c < lags.size(); ++c) {
+          const int64_t at = 30 - 3 + t - (lags[c] - 1);
+          CHECK(row[c] == static_cast<float>(series.target[static_cast<size_t>(at)] / 4.0));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("rows beyond the windows are unobserved, and the context can be hidden from the loss") {
   const ModelSpec spec = small_spec();
   const PreparedSeries columns = prepared(spec, counting(30));

@@ -261,21 +261,23 @@ Result<std::unique_ptr<Database>> Database::open(const base::Path& path, const O
 }
 
 Result<Statement> Database::prepare(std::string_view sql) {
-  auto found = state_->statements.find(sql);
-  if (found == state_->statements.end()) {
-    state_->trim();
-    sqlite3_stmt* statement = nullptr;
-    const int code =
-        sqlite3_prepare_v3(state_->connection, sql.data(), static_cast<int>(sql.size()),
-                           SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
-    if (code != SQLITE_OK) {
-      return error(code, sql);
-    }
-    found = state_->statements.emplace(std::string(sql), Statement::Entry{}).first;
-    found->second.statement = statement;
+  const auto found = state_->statements.find(sql);
+  if (found != state_->statements.end() && !found->second.busy) {
+    return Statement(this, &found->second);
   }
-  HR_CHECK(!found->second.busy, "statement in use: " + std::string(sql));
-  return Statement(this, &found->second);
+  sqlite3_stmt* statement = nullptr;
+  const int code = sqlite3_prepare_v3(state_->connection, sql.data(), static_cast<int>(sql.size()),
+                                      SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+  if (code != SQLITE_OK) {
+    return error(code, sql);
+  }
+  if (found != state_->statements.end()) {  // in use further up: one of its own
+    return Statement(this, new Statement::Entry{statement, false, false});
+  }
+  state_->trim();
+  const auto added = state_->statements.emplace(std::string(sql), Statement::Entry{}).first;
+  added->second.statement = statement;
+  return Statement(this, &added->second);
 }
 
 Result<Statement> Database::prepare_user(std::string_view sql) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
-#include <cstdlib>
+#include <algorithm>
 
 #include "headrace/base/environment.h"
 #include "headrace/registry/model_file.h"
@@ -26,6 +26,27 @@ Result<int64_t> next_version(Database* database, int64_t model) {
   const int64_t version = update.integer(0);
   HR_TRY(update.run());
   return version;
+}
+
+/// The number an import asks for when nobody has it here, else the next one.
+Result<int64_t> wanted_version(Database* database, int64_t model, const PreparedVersion& prepared) {
+  {
+    HR_TRY(auto select, database->prepare("SELECT 1 FROM version WHERE model_id=? AND version=?"));
+    HR_TRY(const bool taken, select.bind(model).bind(prepared.wanted_version).step());
+    if (taken && prepared.must_keep) {
+      return Error{Errc::mismatch, "registry: version " + std::to_string(prepared.wanted_version) +
+                                       " of " + prepared.source->name +
+                                       " is taken by another model; import without "
+                                       "--keep-versions to give it a new number"};
+    }
+    if (taken) {
+      return next_version(database, model);
+    }
+  }
+  HR_TRY(auto update,
+         database->prepare("UPDATE model SET next_version=max(next_version, ?) WHERE id=?"));
+  HR_TRY(update.bind(prepared.wanted_version + 1).bind(model).run());
+  return prepared.wanted_version;
 }
 
 Result<int64_t> intern_run(Database* database, const Lineage& lineage, int64_t now_us) {
@@ -103,29 +124,38 @@ Result<int64_t> intern_snapshot(Database* database, const TableSnapshot& table) 
   return select.integer(0);
 }
 
-/// Checksum of the weights: files of one item's attempts differ in times, not in these.
+/// Checksum of the weights as a model file of their own would have it: files of one item's attempts
+/// differ in times, not in these.
 std::string data_checksum(const ObjectStore& store, const StoredArtifact& artifact) {
   auto file = ModelFile::open(store.path_of(artifact.hash),
                               {.allow_nonfinite = true, .verify_checksum = false});
+  if (file.ok() && artifact.slot) {
+    file = file->item_at(*artifact.slot);
+  }
   if (!file.ok()) {
     return {};
   }
-  if (artifact.slot) {
-    auto item = file->item_at(*artifact.slot);
-    return item.ok() ? item->header().at("item").dump() : "";
+  auto tensors = file->tensors();
+  std::sort(tensors.begin(), tensors.end(), [](const TensorView& a, const TensorView& b) {
+    const int64_t bits_a = dtype_bits(a.dtype);
+    const int64_t bits_b = dtype_bits(b.dtype);
+    return bits_a != bits_b ? bits_a > bits_b : a.name < b.name;
+  });
+  base::Xxh3Stream128 checksum;
+  for (const TensorView& tensor : tensors) {
+    checksum.update(tensor.data);
   }
-  const auto found = file->metadata().find("headrace.checksum");
-  return found == file->metadata().end() ? std::string() : found->second;
+  return base::hex(checksum.finish());
 }
 
 Result<void> compare_content(const ObjectStore& store, const Version& there,
                              const PreparedVersion& prepared) {
   for (const StoredArtifact& ours : prepared.artifacts) {
     const StoredArtifact* theirs = there.artifact(ours.path);
-    if (theirs != nullptr && theirs->hash == ours.hash) {
+    if (theirs != nullptr && theirs->hash == ours.hash && theirs->slot == ours.slot) {
       continue;
     }
-    if (theirs != nullptr && ours.kind == "model") {
+    if (theirs != nullptr && (ours.kind == "model" || ours.kind == "bundle")) {
       const std::string checksum = data_checksum(store, ours);
       if (!checksum.empty() && checksum == data_checksum(store, *theirs)) {
         continue;
@@ -191,7 +221,9 @@ Result<void> insert_row(Database* database, PreparedVersion* prepared) {
   const Lineage& lineage = source.lineage;
   const int64_t now_us = prepared->created.count();
   HR_TRY(const int64_t model, intern_model(database, source.name, now_us));
-  HR_TRY(prepared->version, next_version(database, model));
+  HR_TRY(prepared->version, prepared->wanted_version > 0
+                                ? wanted_version(database, model, *prepared)
+                                : next_version(database, model));
   int64_t run = 0;
   if (!lineage.run.empty()) {
     HR_TRY(run, intern_run(database, lineage, now_us));
@@ -266,6 +298,12 @@ Result<void> insert_pairs(Database* database, std::string_view sql, int64_t owne
     HR_TRY(insert.bind(owner).bind(key).bind(std::string_view(pair.value)).run());
   }
   return {};
+}
+
+Result<bool> has_uid(Database* database, const std::string& uid) {
+  HR_TRY(auto select, database->prepare("SELECT 1 FROM version WHERE uid=?"));
+  const auto raw = from_hex(uid);
+  return select.bind_blob(raw).step();
 }
 
 Result<void> insert_version(Database* database, const ObjectStore& store,

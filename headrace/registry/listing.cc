@@ -81,7 +81,7 @@ void append_pattern(const Pattern& pattern, SqlText* sql) {
 
 Result<SqlText> conditions(const Query& query) {
   SqlText sql;
-  sql.append(query.include_deleted ? "WHERE v.state<=1" : "WHERE v.state=0");
+  sql.append(query.include_deleted ? "WHERE v.state<=2" : "WHERE v.state=0");
   HR_TRY(const Pattern pattern, parse_pattern(query.pattern));
   append_pattern(pattern, &sql);
   if (!query.item.empty()) {

@@ -10,6 +10,8 @@ namespace headrace::registry {
 
 namespace {
 
+// The empty set sign, encoded: no key gives this, because letters beyond ASCII are never encoded.
+constexpr std::string_view kEmptyKey = "%E2%88%85";
 constexpr std::string_view kRefused = "\\:@*?#";
 
 bool is_control(char c) {
@@ -162,7 +164,7 @@ Result<void> check_key(std::string_view key, std::string_view what) {
 
 std::string encode_segment(std::string_view item_key) {
   if (item_key.empty()) {
-    return "%00";
+    return std::string(kEmptyKey);
   }
   const bool utf8 = is_utf8(item_key);
   const std::string text = to_nfc(item_key);
@@ -191,7 +193,7 @@ std::string encode_segment(std::string_view item_key) {
 }
 
 std::string decode_segment(std::string_view segment) {
-  if (segment == "%00") {
+  if (segment == kEmptyKey) {
     return "";
   }
   std::string out;

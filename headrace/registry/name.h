@@ -24,7 +24,7 @@ HR_API Result<void> check_alias(std::string_view alias);
 HR_API Result<void> check_key(std::string_view key, std::string_view what);
 
 /// Make any item key a valid segment: bring it to NFC, percent-encode what a segment refuses (and
-/// '/' and '%'). Invalid UTF-8 bytes are encoded too. An empty key is "%00".
+/// '/' and '%'). Invalid UTF-8 bytes are encoded too. An empty key is "%E2%88%85".
 HR_API std::string encode_segment(std::string_view item_key);
 /// The reverse, for display only.
 HR_API std::string decode_segment(std::string_view segment);

@@ -277,6 +277,14 @@ Result<int64_t> ObjectStore::sweep_tmp(base::Micros age, bool dry_run) const {
   const base::Micros now = base::system_clock().wall();
   for (const std::string& name : names) {
     const Path path = tmp_ / name;
+    // The parts of bundles hold finished items as long as their log is there: seal_orphans takes
+    // them in.
+    std::error_code ignored;
+    if (path.extension() == ".log" ||
+        (path.extension() == ".part" &&
+         std::filesystem::exists(Path(path).replace_extension(".log"), ignored))) {
+      continue;
+    }
     auto fd = base::open_file(path, O_RDONLY | O_NOFOLLOW);
     struct stat info = {};
     if (!fd.ok() || ::fstat(fd->get(), &info) != 0 || now - modified_time(info) < age) {

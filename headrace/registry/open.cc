@@ -219,9 +219,10 @@ Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& opt
                                           std::to_string(schema.version) +
                                           "; open it once for writing to migrate it"};
     }
-    HR_TRY(state->writer.exclusive([&](Database* database) {
+    const auto move_on = [&](Database* database) {
       return migrate(database, folder, migrations(), kSchemaVersion);
-    }));
+    };
+    HR_TRY(state->writer.exclusive(move_on));
   }
   return Registry(std::move(state));
 }

@@ -20,6 +20,8 @@ struct PreparedVersion {
   std::vector<StoredArtifact> artifacts;
   std::vector<std::string> push_to;
   base::Micros created{0};
+  int64_t wanted_version = 0;  ///< imports: the number to keep if it is free; 0 = the next one
+  bool must_keep = false;      ///< `mismatch` when wanted_version is taken
   // Results of the insertion.
   int64_t id = 0;
   int64_t version = 0;

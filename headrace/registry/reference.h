@@ -14,12 +14,12 @@ namespace headrace::registry {
 struct Reference {
   enum class Kind { latest, version, alias, uid, run_item };
   Kind kind = Kind::latest;
-  std::string name = {};         ///< latest, version, alias
+  std::string name = {};    ///< latest, version, alias
   int64_t version = 0;      ///< version
-  std::string alias = {};        ///< alias
-  std::string uid = {};          ///< uid: 32 lower-case hex digits
-  std::string run = {};          ///< run_item
-  std::string item = {};         ///< run_item
+  std::string alias = {};   ///< alias
+  std::string uid = {};     ///< uid: 32 lower-case hex digits
+  std::string run = {};     ///< run_item
+  std::string item = {};    ///< run_item
   bool has_version = true;  ///< false for a bare NAME (which never deletes)
 
   bool operator==(const Reference&) const = default;

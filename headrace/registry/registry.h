@@ -45,6 +45,8 @@ struct TarOptions {
 struct ImportReport {
   int64_t added = 0;
   int64_t known = 0;  ///< uid was there already
+  /// Staged versions whose once key belongs to other content; their JSON is renamed to .mismatch.
+  std::vector<std::string> conflicts = {};
 };
 
 /// One registry. Thread-safe; open files and statements are pooled inside. After fork() every call
@@ -56,6 +58,7 @@ struct ImportReport {
 /// format, network file system).
 class HR_API Registry {
  public:
+  struct State;
   static Result<Registry> open(const Path& folder, const OpenOptions& options = {});
   Registry(Registry&&) noexcept;
   Registry& operator=(Registry&&) noexcept;
@@ -124,7 +127,7 @@ class HR_API Registry {
 
  private:
   friend class BundleWriter;
-  struct State;
+  friend struct RegistryAccess;
   explicit Registry(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };

@@ -55,6 +55,12 @@ struct Registry::State {
   Result<void> add_prepared(std::span<PreparedVersion> prepared);
 };
 
+/// For the room's free functions.
+struct RegistryAccess {
+  static Registry::State* state(Registry* registry) { return registry->state_.get(); }
+  static const Registry::State& state(const Registry& registry) { return *registry.state_; }
+};
+
 /// The stored form of a version that was just added.
 Version version_of(const PreparedVersion& prepared);
 

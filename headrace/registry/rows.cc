@@ -58,7 +58,7 @@ Result<int64_t> find_in_model(Database* database, const Reference& reference,
                                     "ORDER BY version DESC LIMIT 1"
                                   : "SELECT id, state FROM version WHERE model_id=? AND state<=? "
                                     "AND version=?"));
-  select.bind(model).bind(int64_t{include_deleted && !latest ? 1 : 0});
+  select.bind(model).bind(int64_t{include_deleted && !latest ? 2 : 0});
   if (!latest) {
     select.bind(reference.version);
   }
@@ -73,7 +73,7 @@ Result<int64_t> find_in_model(Database* database, const Reference& reference,
 Result<int64_t> find_by_uid(Database* database, const Reference& reference, bool include_deleted) {
   HR_TRY(auto select, database->prepare("SELECT id FROM version WHERE uid=? AND state<=?"));
   const auto uid = from_hex(reference.uid);
-  HR_TRY(const bool row, select.bind_blob(uid).bind(int64_t{include_deleted ? 1 : 0}).step());
+  HR_TRY(const bool row, select.bind_blob(uid).bind(int64_t{include_deleted ? 2 : 0}).step());
   if (!row) {
     return not_there(reference, "no version has this uid");
   }
@@ -86,7 +86,7 @@ Result<int64_t> find_by_run(Database* database, const Reference& reference, bool
                            "WHERE r.uid=? AND v.state<=? ORDER BY v.id DESC LIMIT 1"));
   HR_TRY(const bool row, select.bind(std::string_view(reference.item))
                              .bind(std::string_view(reference.run))
-                             .bind(int64_t{include_deleted ? 1 : 0})
+                             .bind(int64_t{include_deleted ? 2 : 0})
                              .step());
   if (!row) {
     return not_there(reference, "no version came from this run and item");

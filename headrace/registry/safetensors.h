@@ -67,7 +67,7 @@ struct TensorEntry {
 
 /// Everything before the data region of a file.
 struct TensorHead {
-  std::vector<TensorEntry> entries = {};             ///< ascending by `begin`, then by name
+  std::vector<TensorEntry> entries = {};        ///< ascending by `begin`, then by name
   std::map<std::string, std::string> metadata;  ///< `__metadata__`
   int64_t data_offset = 0;                      ///< of the data region in the file
   int64_t data_bytes = 0;

@@ -7,7 +7,8 @@ namespace headrace::registry {
 
 namespace {
 
-// Times are microseconds since the epoch, UTC. docs/formats/registry-database.md explains each
+// Times are microseconds since the epoch, UTC. version.state: 0 ready, 1 deleted, 2 deleted and its
+// files collected. docs/formats/registry-database.md explains each
 // column.
 constexpr const char* kSchema = R"sql(
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;

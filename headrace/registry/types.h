@@ -38,7 +38,7 @@ struct TableSnapshot {
   std::string format = {};   ///< "parquet", "csv", "delta", ...
   std::string version = {};  ///< of the table, if it has versions
   std::string digest = {};   ///< hex, of what was listed; "" = unknown
-  int64_t rows = -1;    ///< -1 = unknown
+  int64_t rows = -1;         ///< -1 = unknown
 };
 
 /// Where a model came from. Empty strings mean unknown.
@@ -139,7 +139,7 @@ struct Query {
   bool with_header = false;
   bool with_details = true;  ///< metrics, params, tags, aliases, artifacts
   int64_t limit = 1000;      ///< 1 to 10,000
-  std::string cursor = {};        ///< `Page::next` of the page before
+  std::string cursor = {};   ///< `Page::next` of the page before
 };
 
 struct Page {

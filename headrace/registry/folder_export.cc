@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layout that model hubs use: model.safetensors, config.json, README.md. No network code.
+#include <fcntl.h>
+
+#include "headrace/registry/mapping.h"
+#include "headrace/registry/registry_internal.h"
+
+namespace headrace::registry {
+
+namespace {
+
+std::string readme(const Version& version) {
+  std::string text = "# " + version.reference() + "\n\nA model of kind `" + version.kind +
+                     "`, made " + base::utc_text(version.created) + ".\n";
+  if (!version.metrics.empty()) {
+    text += "\n| metric | value |\n|---|---|\n";
+    for (const Metric& metric : version.metrics) {
+      const std::string value = Json(metric.value).dump();
+      text += "| " + metric.name + " | " + value + " |\n";
+    }
+  }
+  if (version.lineage.table) {
+    text += "\nTrained on `" + version.lineage.table->url + "`.\n";
+  }
+  return text +
+         "\n`model.safetensors` opens with any safetensors reader; `config.json` is its "
+         "header.\n";
+}
+
+/// A model file of its own: for an item of a bundle it is written anew.
+Result<void> write_model(const ModelFile& file, const Json& header, const Path& target) {
+  std::vector<Tensor> tensors;
+  for (const TensorView& view : file.tensors()) {
+    tensors.push_back({view.name, view.dtype, view.shape, view.data});
+  }
+  std::vector<size_t> order;
+  HR_TRY(std::string bytes, model_file_head(header, tensors, &order));
+  for (const size_t index : order) {
+    bytes.append(reinterpret_cast<const char*>(tensors[index].data.data()),
+                 tensors[index].data.size());
+  }
+  return base::replace_file(target, bytes);
+}
+
+}  // namespace
+
+Result<void> Registry::export_folder(const Version& version, const Path& folder) const {
+  HR_TRY(auto file, load(version));
+  HR_TRY(base::make_folders(folder));
+  Json header = file.header().is_null() ? Json::object({{"kind", version.kind}}) : file.header();
+  header.set("created", base::utc_text(version.created));
+  HR_TRY(write_model(file, header, folder / "model.safetensors"));
+  HR_TRY(base::replace_file(folder / "config.json", header.dump(2, true) + "\n"));
+  return base::replace_file(folder / "README.md", readme(version));
+}
+
+}  // namespace headrace::registry

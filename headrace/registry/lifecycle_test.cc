@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "headrace/registry/test_models.h"
+
+namespace headrace::registry {
+
+namespace {
+
+Reference ref(std::string_view text) { return must(parse_reference(text)); }
+
+}  // namespace
+
+TEST_CASE(
+    "an alias moves only when it stands where the caller believes, and every move is logged") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  must(registry.add(test_model("m", {1.0F}).version));
+  must(registry.add(test_model("m", {2.0F}).version));
+
+  must(registry.set_alias(ref("m:1"), "champion", {.expect = 0, .by = "ann", .reason = "first"}));
+  CHECK(code_of(registry.set_alias(ref("m:2"), "champion", {.expect = 2})) == Errc::mismatch);
+  must(registry.set_alias(ref("m:2"), "champion", {.expect = 1}));
+  must(registry.set_alias(ref("m:2"), "champion"));  // already there: no line
+  CHECK(must(registry.find("m@champion")).version == 2);
+  must(registry.set_alias(ref("m"), "champion", {.remove = true}));
+  CHECK(code_of(registry.find("m@champion")) == Errc::not_found);
+
+  const auto log = must(registry.history("m"));
+  REQUIRE(log.size() == 3);
+  CHECK(log[0].to_version == 1);
+  CHECK(log[0].by == "ann");
+  CHECK(log[0].reason == "first");
+  CHECK(log[1].from_version == 1);
+  CHECK(log[1].to_version == 2);
+  CHECK(log[2].to_version == 0);
+}
+
+TEST_CASE(
+    "a bare name never deletes, a version under an alias needs force, a number is never reused") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  must(registry.add(test_model("m", {1.0F}).version));
+  must(registry.set_alias(ref("m:1"), "champion"));
+  CHECK(code_of(registry.remove(ref("m"))) == Errc::invalid_argument);
+  CHECK(code_of(registry.remove(ref("m:1"))) == Errc::invalid_argument);
+  must(registry.remove(ref("m:1"), true));
+  CHECK(code_of(registry.find("m")) == Errc::not_found);
+  CHECK(code_of(registry.find("m:1")) == Errc::not_found);
+  CHECK(must(registry.add(test_model("m", {2.0F}).version)).version == 2);
+  must(registry.restore(ref("m:1")));
+  CHECK(must(registry.find("m:1")).aliases.empty());
+  CHECK(must(registry.history("m")).back().reason == "version deleted");
+}
+
+TEST_CASE("gc takes the files of deleted versions after their time and leaves their rows") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  const Version kept = must(registry.add(test_model("m", {1.0F}).version));
+  const Version gone = must(registry.add(test_model("m", {2.0F}).version));
+  must(registry.remove(ref("m:2")));
+  const auto now = base::Micros(0);
+
+  CHECK(must(registry.gc({.grace = now, .keep = std::chrono::hours(1)})).objects == 0);
+  const GcReport dry = must(registry.gc({.grace = now, .keep = now, .dry_run = true}));
+  CHECK(dry.objects == 1);
+  CHECK(std::filesystem::exists(registry.object_path(gone.artifacts[0].hash)));
+  const GcReport report = must(registry.gc({.grace = now, .keep = now}));
+  CHECK(report.objects == 1);
+  CHECK(report.versions == 1);
+  CHECK(!std::filesystem::exists(registry.object_path(gone.artifacts[0].hash)));
+  CHECK(std::filesystem::exists(registry.object_path(kept.artifacts[0].hash)));
+  CHECK(code_of(registry.restore(ref("m:2"))) == Errc::not_found);
+  const Page page = must(registry.list({.include_deleted = true}));
+  CHECK(page.versions.size() == 2);
+  CHECK(must(registry.verify({.deep = true})).clean());
+}
+
+TEST_CASE("equal content is stored once and stays while one version needs it") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  const Version a = must(registry.add(test_model("a", {1.0F}).version));
+  const Version b = must(registry.add(test_model("b", {1.0F}).version));
+  CHECK(a.artifacts[0].hash == b.artifacts[0].hash);
+  must(registry.remove(ref("a:1")));
+  must(registry.gc({.grace = base::Micros(0), .keep = base::Micros(0)}));
+  must(registry.load(must(registry.find("b"))));
+}
+
+TEST_CASE(
+    "verify finds a missing, a shortened and a changed object, and repair hides their versions") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  const auto path = [&](const Version& version) {
+    return registry.object_path(version.artifacts[0].hash);
+  };
+  const Version missing = must(registry.add(test_model("missing", {1.0F}).version));
+  const Version shortened = must(registry.add(test_model("shortened", {2.0F}).version));
+  const Version changed = must(registry.add(test_model("changed", {3.0F}).version));
+  must(registry.add(test_model("good", {4.0F}).version));
+  CHECK(must(registry.verify({.deep = true})).clean());
+
+  std::filesystem::remove(path(missing));
+  std::filesystem::permissions(path(shortened), std::filesystem::perms::owner_all);
+  std::filesystem::resize_file(path(shortened), 100);
+  std::filesystem::permissions(path(changed), std::filesystem::perms::owner_all);
+  {
+    std::fstream file(path(changed), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x7f');
+  }
+  CHECK(must(registry.verify()).findings.size() == 2);  // content is not read
+  const VerifyReport report = must(registry.verify({.deep = true, .repair = true}));
+  CHECK(report.findings.size() == 3);
+  CHECK(report.repaired == 3);
+  CHECK(must(registry.count({})) == 1);
+  const Page page = must(registry.list({.pattern = "missing", .include_deleted = true}));
+  REQUIRE(page.versions.size() == 1);
+  REQUIRE(page.versions[0].tags.size() == 1);
+  CHECK(page.versions[0].tags[0].name == "headrace.damaged");
+  CHECK(page.versions[0].tags[0].value == "object_missing");
+}
+
+TEST_CASE("a backup opens, has everything and does not change when the source does") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  must(registry.add(test_model("m", {1.0F}).version));
+  must(registry.backup(folder.path() / "copy"));
+  must(registry.add(test_model("m", {2.0F}).version));
+  Registry copy = open_registry(folder.path() / "copy", {.create = false});
+  CHECK(copy.uuid() == registry.uuid());
+  CHECK(must(copy.count({})) == 1);
+  must(copy.load(must(copy.find("m"))));
+  CHECK(must(copy.verify({.deep = true})).clean());
+  CHECK(code_of(registry.backup(folder.path() / "copy")) == Errc::already_exists);
+}
+
+TEST_CASE("tags are set and removed, on a version or on the model") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  must(registry.add(test_model("m", {1.0F}).version));
+  const std::vector<Pair> set = {{"team", "energy"}, {"reviewed", "no"}};
+  must(registry.set_tags(ref("m:1"), set, {}));
+  const std::vector<Pair> change = {{"reviewed", "yes"}};
+  const std::vector<std::string> removed = {"team"};
+  must(registry.set_tags(ref("m:1"), change, removed));
+  const Version version = must(registry.find("m:1"));
+  REQUIRE(version.tags.size() == 1);
+  CHECK(version.tags[0].value == "yes");
+  must(registry.set_tags(ref("m"), set, {}));
+  must(registry.set_description("m", "load of one house"));
+  CHECK(must(registry.models("", 10))[0].description == "load of one house");
+}
+
+TEST_CASE("sql reads and does nothing else") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  must(registry.add(test_model("m", {1.0F}).version));
+  int64_t rows = 0;
+  const auto count = [&](std::span<const std::string> columns,
+                         std::span<const Json> values) -> Result<void> {
+    CHECK(columns[0] == "name");
+    CHECK(values[0].string() == "m");
+    ++rows;
+    return {};
+  };
+  must(registry.sql("SELECT name FROM model;", count));
+  CHECK(rows == 1);
+  for (const char* statement :
+       {"DELETE FROM model", "PRAGMA journal_mode=DELETE", "ATTACH 'x' AS y", "SELECT 1; SELECT 2",
+        "CREATE TABLE t(a)", "", "SELECT load_extension('x')"}) {
+    CAPTURE(statement);
+    CHECK(code_of(registry.sql(statement, count)) == Errc::invalid_argument);
+  }
+}
+
+TEST_CASE("an unfinished push is listed with its last error until it is done") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r", {.push_to = {"mlflow"}});
+  must(registry.add(test_model("m", {1.0F}).version));
+  auto pushes = must(registry.pushes("mlflow", true, 10));
+  REQUIRE(pushes.size() == 1);
+  CHECK(pushes[0].state == "waiting");
+  CHECK(pushes[0].reference == "m:1");
+  pushes[0].tries = 1;
+  pushes[0].error = "connection refused";
+  must(registry.record_push(pushes[0]));
+  CHECK(must(registry.pushes("mlflow", true, 10))[0].error == "connection refused");
+  pushes[0].state = "done";
+  pushes[0].remote = Json::object({{"run", "abc"}});
+  must(registry.record_push(pushes[0]));
+  CHECK(must(registry.pushes("mlflow", true, 10)).empty());
+  CHECK(must(registry.pushes("", false, 10))[0].remote.get_string("run") == "abc");
+  must(registry.add(test_model("n", {1.0F}).version));
+  CHECK(must(registry.request_pushes({}, "other")) == 2);
+  CHECK(must(registry.request_pushes({}, "other")) == 0);
+}
+
+}  // namespace headrace::registry

@@ -2,7 +2,7 @@
 # Every target installs what it misses and does only what is not done yet. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-cpp test-python bench lint format clang-tidy fuzz asan tsan docs \
+.PHONY: help demo build test test-cpp test-python bench lint format clang-tidy fuzz asan asan-clang tsan docs \
         wheel fresh clean venv venv-dev docs-reference
 
 PYTHON ?= python3
@@ -63,8 +63,13 @@ clang-tidy: build ## clang-tidy 19 on FILES= (default: what differs from main)
 fuzz: venv ## run every fuzzer for FUZZ_SECONDS (10) on top of its corpus
 	@tools/apt.sh build fuzz
 	@cmake --preset fuzz -DPython_EXECUTABLE=$(CURDIR)/$(PY) >/dev/null
-	@$(call ninja,build/fuzz,all)
+	@$(call ninja,build/fuzz,headrace_fuzzers)
 	@$(PY) tools/fuzz.py build/fuzz $(FUZZ_SECONDS)
+
+# What .ci/run takes for asan: one build with clang serves tests and fuzzers.
+asan-clang: venv
+	@tools/apt.sh fuzz
+	@$(call sanitized,fuzz,all,)
 
 asan: venv ## C++ tests under the address and undefined-behaviour sanitizers
 	@$(call sanitized,asan-ubsan,all,)
@@ -123,7 +128,7 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.build
 .venv-%/.done: requirements-%.txt | $(VENV)/bin/python
 	@echo "installing $< into .venv-$*"
 	@[ -x .venv-$*/bin/python ] || $(PYTHON) -m venv .venv-$*
-	@.venv-$*/bin/python -m pip install -qq -r $<
+	@.venv-$*/bin/python -m pip install -qq --no-compile -r $<
 	@touch $@
 
 $(BUILD)/build.ninja: CMakePresets.json $(VENV)/.build

@@ -282,12 +282,13 @@ bool AppendLog::State::wait_for_batch(Micros not_before) {
   const MutexLock lock(mu);
   constexpr auto kIdle = std::chrono::seconds(60);
   while (pending_records == 0 && !stopping) {
-    work.wait_for(mu, kIdle, [this] { return pending_records > 0 || stopping; });
+    work.wait_for(mu, kIdle, [this]() HR_REQUIRES(mu) { return pending_records > 0 || stopping; });
   }
   const Micros pause = not_before - system_clock().monotonic();
   if (pause > Micros::zero()) {
-    work.wait_for(mu, pause,
-                  [this] { return pending_records >= options.commit_records || stopping; });
+    work.wait_for(mu, pause, [this]() HR_REQUIRES(mu) {
+      return pending_records >= options.commit_records || stopping;
+    });
   }
   const bool any = pending_records > 0;
   pending_records = 0;

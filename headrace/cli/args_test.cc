@@ -20,7 +20,7 @@ Option option(std::string name, OptionKind kind, std::string help = "Help.") {
 std::vector<Command> sample_commands() {
   Command train;
   train.name = "forecast train";
-  train.summary = "Train models.";
+  train.summary = "train models";
   train.details = "Each series gets a model of its own with --local.";
   train.examples = {"headrace forecast train lake/ --horizon 48 --local"};
   Option table = option("table", OptionKind::text, "Table to read.");
@@ -153,7 +153,7 @@ TEST_CASE("help of a verb names its arguments, defaults, choices and examples") 
   CHECK(!parsed.error);
   CHECK(parsed.command == nullptr);
   for (const std::string_view part :
-       {"Usage: headrace forecast train TABLE [ITEM...] [OPTIONS]", "Train models.",
+       {"Usage: headrace forecast train TABLE [ITEM...] [OPTIONS]", "\nTrain models.\n",
         "--horizon INTEGER", "Required.", "Default: 80.", "One of: student_t, normal.",
         "-p, --param TEXT", "May be repeated.", "--json", "-h, --help",
         "headrace forecast train lake/ --horizon 48 --local"}) {
@@ -173,7 +173,7 @@ TEST_CASE("help of the root and of a noun list what is below, with examples") {
   CHECK(!contains(root, "  models"));  // no command of that noun was given
 
   const std::string noun = parse({"forecast", "--help"}).text;
-  CHECK(contains(noun, "  train  Train models."));
+  CHECK(contains(noun, "  train  train models"));
 }
 
 TEST_CASE("the version is printed as text and as JSON") {

@@ -222,7 +222,7 @@ int run_doctor(const Arguments& arguments) {
 std::vector<Command> doctor_commands() {
   Command doctor;
   doctor.name = "doctor";
-  doctor.summary = "Say what works on this machine, and why the rest does not.";
+  doctor.summary = "say what works on this machine, and why the rest does not";
   doctor.details =
       "Nothing is changed. The exit code is 1 when something that headrace needs is missing; an "
       "optional part that is not there is \"limited\" and does not change the exit code.";

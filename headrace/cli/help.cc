@@ -78,8 +78,19 @@ std::string positional_text(const Option& option) {
   return option.required ? text : "[" + text + "]";
 }
 
+/// "train one model" -> "Train one model."
+std::string as_sentence(std::string text) {
+  if (!text.empty()) {
+    text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+    if (!text.ends_with('.')) {
+      text += '.';
+    }
+  }
+  return text;
+}
+
 std::string option_help(const Option& option) {
-  std::string text = option.help;
+  std::string text = as_sentence(option.help);
   if (!option.choices.empty()) {
     text += fmt::format(" One of: {}.", fmt::join(option.choices, ", "));
   }
@@ -193,7 +204,7 @@ std::string command_help(const Command& command) {
   }
   options.emplace_back("--json", "Print the result as one JSON value.");
   options.emplace_back("-h, --help", "Show this text.");
-  std::string out = usage + " [OPTIONS]\n\n" + wrapped(command.summary, 0) + "\n";
+  std::string out = usage + " [OPTIONS]\n\n" + wrapped(as_sentence(command.summary), 0) + "\n";
   if (!command.details.empty()) {
     out += "\n" + wrapped(command.details, 0) + "\n";
   }

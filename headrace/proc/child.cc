@@ -442,7 +442,8 @@ bool Child::pump() {
     return false;
   }
   for (int turn = 0; !drained && turn < 4; ++turn) {
-    drained = state.read_stream(Stream::out) & state.read_stream(Stream::err);
+    const bool out_drained = state.read_stream(Stream::out);
+    drained = state.read_stream(Stream::err) && out_drained;  // both are read in each turn
   }
   for (const Stream stream : {Stream::out, Stream::err}) {
     if (state.streams[static_cast<size_t>(stream)].valid()) {

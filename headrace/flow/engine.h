@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -145,6 +146,15 @@ struct EngineProgress {
   int64_t attempts_running = 0;
 };
 
+/// An item that has not ended.
+struct OpenItem {
+  std::string path;  ///< of its ForEach
+  int64_t index = 0;
+  std::string_view key;
+  Status status = Status::queued;
+  base::Micros started{0};
+};
+
 /// One run. The same events give the same state and the same actions, always: that is what makes
 /// replaying a journal a recovery. Not thread-safe. `step` takes time that does not depend on the
 /// number of items, except where a ForEach begins or ends.
@@ -176,6 +186,9 @@ class Engine {
   Result<ItemList> evaluate_items(uint64_t run);
   /// Attempts that run, with their slots.
   std::vector<StartAttempt> running() const;
+
+  /// Items of the loops that run now (of loops inside items: not), by loop and index.
+  void visit_open_items(const std::function<void(const OpenItem& item)>& visit) const;
 
   Json variables() const;
   const Json& return_value() const;

@@ -213,8 +213,10 @@ Result<CallSpec> Engine::evaluate_call(uint64_t attempt) {
     return Error{Errc::not_found, "this attempt does not run any more"};
   }
   ActivityRun* run = state_->by_id.at(attempt);
-  // Seeded by the attempt alone: this happens outside of steps and must not disturb them.
-  RunContext context(state_.get(), run->scope, nullptr, base::derive_seed(state_->seed, attempt));
+  // Seeded by the path alone: this happens outside of steps and must not disturb them, and another
+  // attempt, also after a restart, must see the same guid().
+  RunContext context(state_.get(), run->scope, nullptr,
+                     base::derive_seed(state_->seed, call->path));
   HR_TRY(const auto properties, run->activity->properties.evaluate(context));
   properties.dump_to(&call->properties);
   call->digest = base::xxh3_64(call->properties);

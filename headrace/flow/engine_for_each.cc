@@ -256,6 +256,9 @@ void Engine::State::close_for_each(ActivityRun* run) {
       }
     }
   }
+  if (options.report_outputs && loop.skipped > 0 && key_path(run->scope).empty()) {
+    report_not_started(*run);
+  }
   run->output = for_each_output(*run);
   const bool cancelled = run->scope->cancelled;
   const bool failed = loop.failed > 0 || loop.cancelled > 0 || loop.skipped > 0;

@@ -150,6 +150,53 @@ void Engine::State::report_item(const Scope& scope, Status judged, const Activit
   actions->reports.push_back(std::move(report));
 }
 
+/// Items that the failure budget or a cancel left out.
+void Engine::State::report_not_started(const ActivityRun& run) {
+  const ForEachRun& loop = *run.for_each;
+  for (int64_t index = loop.next; index < loop.items.size(); ++index) {
+    Report report;
+    report.kind = Report::Kind::item;
+    report.path = path_of(run);
+    report.activity = run.activity;
+    report.index = index;
+    report.key = loop.items.key(index);
+    report.status = run.scope->cancelled ? Status::cancelled : Status::skipped;
+    actions->reports.push_back(std::move(report));
+  }
+}
+
+void Engine::State::visit_open(const Scope& scope,
+                               const std::function<void(const OpenItem& item)>& visit) const {
+  for (const ActivityRun& run : scope.runs) {
+    if (run.child != nullptr) {
+      visit_open(*run.child, visit);
+    }
+    if (run.for_each == nullptr) {
+      continue;
+    }
+    const ForEachRun& loop = *run.for_each;
+    OpenItem item;
+    item.path = path_of(run);
+    for (size_t i = 0; i < loop.statuses.size(); ++i) {
+      item.status = loop.statuses[i];
+      if (is_final(item.status)) {
+        continue;
+      }
+      item.index = static_cast<int64_t>(i);
+      item.key = loop.items.key(item.index);
+      const auto live = loop.live.find(item.index);
+      item.started = live == loop.live.end() ? base::Micros(0) : live->second->started;
+      visit(item);
+    }
+  }
+}
+
+void Engine::visit_open_items(const std::function<void(const OpenItem& item)>& visit) const {
+  if (state_->root != nullptr) {
+    state_->visit_open(*state_->root, visit);
+  }
+}
+
 std::string item_folder_name(std::string_view key) {
   constexpr size_t kNameMax = 200;
   std::string name;

@@ -214,7 +214,9 @@ struct Engine::State {
   Status judge(const Scope& scope, const ActivityRun** cause) const;
   void report_activity(const ActivityRun& run, bool begins);
   void report_item(const Scope& scope, Status status, const ActivityRun* cause);
+  void report_not_started(const ActivityRun& run);
   std::string outputs_of(const Scope& scope) const;
+  void visit_open(const Scope& scope, const std::function<void(const OpenItem& item)>& visit) const;
 
   std::shared_ptr<const Pipeline> pipeline;
   EngineOptions options;

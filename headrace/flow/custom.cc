@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/flow/custom.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "headrace/flow/engine.h"
+#include "headrace/flow/value.h"
+#include "headrace/proc/child.h"
+
+namespace headrace::flow {
+
+namespace {
+
+constexpr std::string_view kOutputMark = "##headrace-output ";
+constexpr auto kWaitMax = std::chrono::seconds(3600);
+
+/// Folder in which the command runs; what we put there goes again when nothing else is in it.
+class WorkFolder {
+ public:
+  static Result<WorkFolder> make(const ActivityCall& call) {
+    WorkFolder work;
+    work.path_ =
+        call.item_folder / fmt::format("{}.{}", item_folder_name(call.activity), call.attempt);
+    std::error_code code;
+    std::filesystem::remove_all(work.path_, code);  // left by an attempt of this number that died
+    HR_TRY(base::make_folders(work.path_));
+    const std::string folder = call.type_properties.get_string("folderPath");
+    if (!folder.empty()) {
+      const base::Path from = call.pipeline_folder / folder;
+      std::filesystem::copy(from, work.path_, std::filesystem::copy_options::recursive, code);
+      if (code) {
+        return errno_error(code.value(), "copying folderPath " + from.string());
+      }
+    }
+    const Json activity = Json::object(
+        {{"name", call.activity}, {"type", call.type}, {"typeProperties", call.type_properties}});
+    HR_TRY(work.put("activity.json", activity.dump(2)));
+    HR_TRY(work.put("linkedServices.json", "[]"));
+    HR_TRY(work.put("datasets.json", "[]"));
+    return work;
+  }
+
+  const base::Path& path() const { return path_; }
+
+  void clean() const {
+    for (const std::string& name : ours_) {
+      ::unlink((path_ / name).c_str());
+    }
+    ::rmdir(path_.c_str());  // fails, and shall fail, when the command left something
+  }
+
+ private:
+  Result<void> put(const std::string& name, const std::string& text) {
+    std::error_code code;
+    if (std::filesystem::exists(path_ / name, code)) {
+      return {};  // the user's own
+    }
+    HR_TRY(auto fd, base::open_file(path_ / name, O_WRONLY | O_CREAT | O_TRUNC));
+    ours_.push_back(name);
+    return base::write_all(fd.get(), text, path_ / name);
+  }
+
+  base::Path path_;
+  std::vector<std::string> ours_;
+};
+
+std::vector<std::pair<std::string, std::string>> environment_of(const ActivityCall& call) {
+  std::vector<std::pair<std::string, std::string>> all = {
+      {"HEADRACE_RUN_ID", call.run_id},
+      {"HEADRACE_ACTIVITY", call.activity},
+      {"HEADRACE_ITEM", call.item_key},
+      {"HEADRACE_ATTEMPT", std::to_string(call.attempt)},
+      {"HEADRACE_RUN_FOLDER", call.run_folder.string()},
+      {"HEADRACE_PIPELINE_FOLDER", call.pipeline_folder.string()}};
+  const Json* extended = call.type_properties.find("extendedProperties");
+  for (const Json::Member& member :
+       extended != nullptr && extended->is_object() ? extended->members() : Json::Object{}) {
+    all.emplace_back("HR_PARAM_" + member.first, value_text(member.second));
+  }
+  return all;
+}
+
+/// Wait for the end, with an eye on requests to stop.
+Result<proc::Exit> wait_for(proc::Child* child, CommandMonitor* monitor) {
+  while (!child->pump()) {
+    pollfd fds[2] = {{child->event_fd(), POLLIN, 0}, {-1, POLLIN, 0}};
+    if (monitor != nullptr) {
+      fds[1].fd = monitor->control_fd();
+    }
+    ::poll(fds, 2, static_cast<int>(std::chrono::milliseconds(kWaitMax).count()));
+    if (monitor != nullptr && fds[1].revents != 0 && monitor->stop_requested()) {
+      child->begin_stop("asked to stop", proc::Millis(monitor->grace_ms()));
+    }
+  }
+  return *child->exit();
+}
+
+Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
+  const Json* command = call.type_properties.find("command");
+  if (command == nullptr || !command->is_string()) {
+    return Error{Errc::invalid_argument, "Custom needs a 'command' that is a text"};
+  }
+  HR_TRY(const auto work, WorkFolder::make(call));
+  Json custom_output;
+  std::string bad_output;
+  bool wrote = false;
+  proc::ChildOptions options;
+  options.argv = {"/bin/sh", "-c", command->string()};
+  options.folder = work.path();
+  options.environment = environment_of(call);
+  options.threads = 1;
+  options.on_line = [&](proc::Stream stream, std::string_view line) {
+    wrote = true;
+    std::string whole(line);
+    whole += '\n';
+    // What the log cannot take is lost; the command itself must not suffer from it.
+    static_cast<void>(base::write_all(1, whole, "the log"));
+    if (stream == proc::Stream::out && line.starts_with(kOutputMark)) {
+      auto parsed = parse_json(line.substr(kOutputMark.size()), "##headrace-output");
+      if (parsed.ok()) {
+        custom_output = *std::move(parsed);
+      } else {
+        bad_output = parsed.error().message();
+      }
+    }
+  };
+  HR_TRY(auto child, proc::Child::spawn(std::move(options)));
+  if (monitor != nullptr) {
+    monitor->command_group(child.pid());
+  }
+  auto exit = wait_for(&child, monitor);
+  if (monitor != nullptr) {
+    monitor->command_group(0);
+  }
+  work.clean();
+  if (!exit.ok()) {
+    return exit.error();
+  }
+  if (!exit->ok()) {
+    // Without pid and time, which to_error gives: failures that are alike shall read alike.
+    const std::string line = exit->last_lines.empty() ? "" : exit->last_lines.back();
+    return Error{exit->to_error("").code(), "the command ended with " + exit->text() +
+                                                (line.empty() ? "" : "; its last line: " + line)};
+  }
+  if (!bad_output.empty()) {
+    return Error{Errc::invalid_argument, "the command's output line is no JSON: " + bad_output};
+  }
+  Json outputs = Json::array();
+  if (wrote) {
+    outputs.push_back(log_path(call.item_key, call.activity, call.attempt));
+  }
+  Json result = Json::object({{"exitcode", exit->code}, {"outputs", std::move(outputs)}});
+  if (!custom_output.is_null()) {
+    result.set("customOutput", std::move(custom_output));
+  }
+  return result;
+}
+
+}  // namespace
+
+ActivityType custom_type(CommandMonitor* monitor) {
+  ActivityType type;
+  type.type = "Custom";
+  type.run = [monitor](const ActivityCall& call) { return run_command(call, monitor); };
+  type.required = {"command"};
+  type.optional = {"folderPath",       "extendedProperties",  "resourceLinkedService",
+                   "referenceObjects", "retentionTimeInDays", "autoUserSpecification"};
+  type.check = [](const Json& properties) -> Result<void> {
+    const Json* command = properties.find("command");
+    if (command != nullptr && !command->is_string()) {
+      return Error{Errc::invalid_argument,
+                   "command must be a text, not " + describe_value(*command)};
+    }
+    return {};
+  };
+  return type;
+}
+
+}  // namespace headrace::flow

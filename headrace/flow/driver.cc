@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+#include "headrace/base/log.h"
+#include "headrace/flow/driver_internal.h"
+#include "headrace/flow/run_folder_internal.h"
+
+namespace headrace::flow {
+
+namespace {
+
+using base::Micros;
+
+constexpr Micros kProgressEvery = std::chrono::milliseconds(100);
+constexpr int kWaitMaxMs = 60'000;
+constexpr double kSlowSeconds = 1.0;  // from here on a .meta.json costs nothing that shows
+
+enum Wakeup : uint32_t { kWorkers, kCommits, kInterrupt, kFolder };
+
+std::string host_name() {
+  char host[256] = "unknown";
+  ::gethostname(host, sizeof host - 1);
+  return host;
+}
+
+/// Empty a counter or a queue of notices.
+void drain(int fd) {
+  char buffer[4096];
+  [[maybe_unused]] const ssize_t count = ::read(fd, buffer, sizeof buffer);
+}
+
+}  // namespace
+
+Driver::Driver(Journal journal, std::unique_ptr<Engine> engine, const RunHeader& header,
+               const RunOptions& options, WorkerPool pool)
+    : journal_(std::move(journal)),
+      engine_(std::move(engine)),
+      header_(header),
+      options_(options),
+      pool_(std::move(pool)),
+      flights_(static_cast<size_t>(options.slots)),
+      wall_begin_(std::max(base::system_clock().wall(), engine_->now())),
+      monotonic_begin_(base::system_clock().monotonic()) {}
+
+Result<std::unique_ptr<Driver>> Driver::make(Journal journal, std::unique_ptr<Engine> engine,
+                                             const RunHeader& header, const RunOptions& options) {
+  WorkerPoolOptions pool;
+  pool.command = options.worker_command;
+  pool.run_folder = options.folder;
+  pool.hello.run_id = header.run_id;
+  pool.hello.run_folder = options.folder.string();
+  pool.hello.pipeline_folder = header.pipeline_path.parent_path().string();
+  pool.hello.grace_ms = options.grace.count();
+  pool.slots = options.slots;
+  HR_TRY(auto workers, WorkerPool::make(std::move(pool)));
+  std::unique_ptr<Driver> driver(
+      new Driver(std::move(journal), std::move(engine), header, options, std::move(workers)));
+  HR_TRY(driver->watch());
+  return driver;
+}
+
+Result<void> Driver::watch() {
+  epoll_ = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  inotify_ = base::Fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!epoll_.valid() || !inotify_.valid() ||
+      ::inotify_add_watch(inotify_.get(), options_.folder.c_str(), IN_CLOSE_WRITE) < 0) {
+    return errno_error(errno, "watching the run's folder " + options_.folder.string());
+  }
+  const std::pair<int, Wakeup> sources[] = {{pool_.event_fd(), kWorkers},
+                                            {journal_.commit_event_fd(), kCommits},
+                                            {options_.interrupt_fd, kInterrupt},
+                                            {inotify_.get(), kFolder}};
+  for (const auto& [fd, source] : sources) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.u32 = source;
+    if (fd >= 0 && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      return errno_error(errno, "watching the engine's descriptors");
+    }
+  }
+  return {};
+}
+
+/// Wall time that never goes back: within this process it grows with the monotonic clock, and it
+/// begins behind the last event of the journal.
+Micros Driver::now() const {
+  return wall_begin_ + (base::system_clock().monotonic() - monotonic_begin_);
+}
+
+Result<void> Driver::take(Event event, std::string_view attempt_path) {
+  event.now = std::max(now(), engine_->now());
+  HR_TRY(journal_.append(event, attempt_path));
+  HR_TRY(engine_->step(std::move(event), &actions_));
+  for (Report& report : actions_.reports) {
+    untold_.emplace_back(journal_.appended(), std::move(report));
+  }
+  actions_.reports.clear();
+  return {};
+}
+
+Result<void> Driver::act() {
+  while (!actions_.start.empty() || !actions_.stop.empty() || !actions_.evaluate_items.empty()) {
+    if (flushed_ != journal_.appended()) {
+      HR_TRY(journal_.flush());
+      flushed_ = journal_.appended();
+    }
+    Actions todo;
+    std::swap(todo, actions_);
+    for (const uint64_t run : todo.evaluate_items) {
+      HR_TRY(give_items(run));
+    }
+    for (const StartAttempt& start : todo.start) {
+      HR_TRY(begin(start));
+    }
+    for (const StopAttempt& stop : todo.stop) {
+      for (size_t slot = 0; slot < flights_.size(); ++slot) {
+        if (flights_[slot].attempt == stop.attempt) {
+          pool_.stop(static_cast<int>(slot));
+        }
+      }
+    }
+  }
+  return {};
+}
+
+Result<void> Driver::begin(const StartAttempt& start) {
+  AttemptEnded ended;
+  ended.attempt = start.attempt;
+  auto call = engine_->evaluate_call(start.attempt);
+  if (!call.ok()) {
+    ended.outcome.kind = Outcome::Kind::not_started;
+    ended.outcome.error = {"InvalidTemplate", call.error().message(), "UserError", ""};
+    const auto known = engine_->describe(start.attempt);
+    return take({Micros(0), std::move(ended)}, known ? known->path : "");
+  }
+  if (const auto it = finished_.find({call->path, call->digest}); it != finished_.end()) {
+    ended.outcome = it->second;
+    ended.outcome.reused = true;
+    return take({Micros(0), std::move(ended)}, call->path);
+  }
+  CallFrame frame;
+  frame.attempt = start.attempt;
+  frame.number = call->attempt;
+  frame.activity = call->activity->name;
+  frame.type = call->activity->type;
+  frame.log = log_path(call->item_key, call->activity->name, call->attempt);
+  frame.item_key = call->item_key;
+  frame.properties = std::move(call->properties);
+  InFlight& flight = flights_[static_cast<size_t>(start.slot)];
+  flight = {start.attempt,  call->attempt, std::move(call->path), std::move(call->item_key),
+            call->activity, call->digest};
+  const Result<void> called = pool_.call(start.slot, frame);
+  if (!called.ok()) {
+    ended.outcome.kind = Outcome::Kind::lost;
+    ended.outcome.error = {"WorkerLost", called.error().message(), "SystemError", ""};
+    flight.attempt = 0;
+    return take({Micros(0), std::move(ended)}, flight.path);
+  }
+  return {};
+}
+
+Result<void> Driver::give_items(uint64_t run) {
+  auto items = engine_->evaluate_items(run);
+  ItemsKnown known;
+  known.run = run;
+  if (items.ok()) {
+    known.items = *std::move(items);
+  } else if (items.error().code() == Errc::not_found) {
+    return {};  // cancelled in the same turn
+  } else {
+    std::string message = items.error().message();
+    const size_t colon = message.find(": ");
+    known.error =
+        ActivityError{message.substr(0, colon), message.substr(colon + 2), "UserError", ""};
+  }
+  return take({Micros(0), std::move(known)});
+}
+
+Result<void> Driver::take_ended(WorkerPool::Ended ended) {
+  InFlight& flight = flights_[static_cast<size_t>(ended.slot)];
+  ended.outcome.digest = flight.digest;
+  ended.outcome.output_kept = !flight.activity->policy.secure_output;
+  if (ended.outcome.kind != Outcome::Kind::succeeded || ended.seconds >= kSlowSeconds) {
+    write_meta(ended, flight);
+  }
+  flight.attempt = 0;
+  AttemptEnded event;
+  event.attempt = ended.attempt;
+  event.outcome = std::move(ended.outcome);
+  return take({Micros(0), std::move(event)}, flight.path);
+}
+
+/// Beside the log: for people and scripts that look into the folder. The journal does without.
+void Driver::write_meta(const WorkerPool::Ended& ended, const InFlight& flight) const {
+  const Outcome& outcome = ended.outcome;
+  const Micros end = now();
+  const Micros begin = end - Micros(static_cast<int64_t>(ended.seconds * 1e6));
+  Json meta = Json::object({{"activity", flight.activity->name},
+                            {"type", flight.activity->type},
+                            {"path", flight.path},
+                            {"item", flight.item_key},
+                            {"attempt", flight.number},
+                            {"started", base::utc_text(begin, 3)},
+                            {"ended", base::utc_text(end, 3)},
+                            {"seconds", ended.seconds},
+                            {"cpu_seconds", outcome.cpu_seconds},
+                            {"peak_rss_bytes", outcome.peak_rss_bytes},
+                            {"slot", ended.slot},
+                            {"pid", outcome.pid},
+                            {"host", host_name()},
+                            {"succeeded", outcome.kind == Outcome::Kind::succeeded}});
+  if (outcome.kind != Outcome::Kind::succeeded) {
+    meta.set("error", Json::object({{"code", outcome.error.code},
+                                    {"message", outcome.error.message},
+                                    {"lost", outcome.kind == Outcome::Kind::lost}}));
+  }
+  base::Path path =
+      options_.folder / log_path(flight.item_key, flight.activity->name, flight.number);
+  path.replace_extension(".meta.json");
+  const auto write = [&]() -> Result<void> {
+    HR_TRY(base::make_folders(path.parent_path()));
+    HR_TRY(auto fd, base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC));
+    return base::write_all(fd.get(), meta.dump(2) + "\n", path);
+  };
+  if (const Result<void> written = write(); !written.ok()) {
+    base::log_warning("flow: " + written.error().message());
+  }
+}
+
+Result<void> Driver::take_cancels() {
+  drain(inotify_.get());
+  for (std::string& item : take_cancel_requests(options_.folder)) {
+    if (!engine_->ended()) {
+      HR_TRY(take({Micros(0), CancelRequested{std::move(item)}}));
+    }
+  }
+  return {};
+}
+
+/// Reports go out when the disk has the records they follow from.
+void Driver::tell() {
+  const uint64_t durable = journal_.committed();
+  while (!untold_.empty() && untold_.front().first <= durable) {
+    if (options_.on_report) {
+      options_.on_report(untold_.front().second);
+    }
+    untold_.pop_front();
+  }
+}
+
+void Driver::show_progress(bool last) {
+  const Micros at = base::system_clock().monotonic();
+  if (options_.on_progress && (last || at >= progress_at_)) {
+    options_.on_progress(engine_->progress());
+    progress_at_ = at + kProgressEvery;
+  }
+}
+
+int Driver::wait_ms() const {
+  int64_t wait = kWaitMaxMs;
+  const auto until = [&](Micros left) {
+    wait = std::min(wait, std::max<int64_t>(0, (left.count() + 999) / 1000));
+  };
+  if (const auto deadline = engine_->next_deadline()) {
+    until(*deadline - now());
+  }
+  if (const auto deadline = pool_.next_deadline()) {
+    until(*deadline - base::system_clock().monotonic());
+  }
+  if (options_.on_progress) {
+    wait = std::min<int64_t>(wait, 1000);
+  }
+  return static_cast<int>(wait);
+}
+
+Result<bool> Driver::turn() {
+  constexpr int kEventsMax = 8;
+  epoll_event events[kEventsMax];
+  const int count = ::epoll_wait(epoll_.get(), events, kEventsMax, wait_ms());
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u32 == kInterrupt) {
+      return false;
+    }
+    if (events[i].data.u32 == kCommits) {
+      drain(journal_.commit_event_fd());
+    } else if (events[i].data.u32 == kFolder) {
+      HR_TRY(take_cancels());
+    }
+  }
+  ended_.clear();
+  pool_.poll(&ended_);
+  for (WorkerPool::Ended& ended : ended_) {
+    HR_TRY(take_ended(std::move(ended)));
+  }
+  if (const auto deadline = engine_->next_deadline(); deadline && *deadline <= now()) {
+    HR_TRY(take({Micros(0), Tick{}}));
+  }
+  HR_TRY(act());
+  if (count > 0) {
+    tell();
+  }
+  show_progress(false);
+  return true;
+}
+
+Result<RunResult> Driver::loop() {
+  RunResult result;
+  result.run_id = header_.run_id;
+  HR_TRY(take_cancels());
+  HR_TRY(act());
+  while (!engine_->ended()) {
+    HR_TRY(const bool go_on, turn());
+    if (!go_on) {
+      result.interrupted = true;
+      break;
+    }
+  }
+  constexpr auto kInterruptGrace = std::chrono::milliseconds(300);
+  constexpr auto kEndGrace = std::chrono::seconds(2);
+  pool_.shut_down(result.interrupted ? kInterruptGrace : kEndGrace);
+  HR_TRY(journal_.wait_committed());
+  tell();
+  show_progress(true);
+  result.status = engine_->status();
+  result.error = engine_->error();
+  result.return_value = engine_->return_value();
+  result.progress = engine_->progress();
+  return result;
+}
+
+Result<RunResult> Driver::run(Event first) {
+  HR_TRY(take(std::move(first)));
+  return loop();
+}
+
+}  // namespace headrace::flow

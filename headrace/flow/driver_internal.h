@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// One epoll loop around engine, journal and workers.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headrace/flow/journal.h"
+#include "headrace/flow/replay.h"
+#include "headrace/flow/run.h"
+#include "headrace/flow/worker_pool.h"
+
+namespace headrace::flow {
+
+/// Drives one engine. Every event is in the journal (and with the kernel) before anything is done
+/// about it; what is told to the outside is durable.
+class Driver {
+ public:
+  static Result<std::unique_ptr<Driver>> make(Journal journal, std::unique_ptr<Engine> engine,
+                                              const RunHeader& header, const RunOptions& options);
+  /// What an earlier engine finished: taken over when path and inputs are the same.
+  void reuse(FinishedWork finished) { finished_ = std::move(finished); }
+
+  /// Take the first event and go on to the end.
+  Result<RunResult> run(Event first);
+
+ private:
+  struct InFlight {
+    uint64_t attempt = 0;
+    int number = 0;
+    std::string path;
+    std::string item_key;
+    const Activity* activity = nullptr;
+    uint64_t digest = 0;
+  };
+
+  Driver(Journal journal, std::unique_ptr<Engine> engine, const RunHeader& header,
+         const RunOptions& options, WorkerPool pool);
+  Result<void> watch();
+  base::Micros now() const;
+  Result<void> take(Event event, std::string_view attempt_path = {});
+  Result<void> act();
+  Result<void> begin(const StartAttempt& start);
+  Result<void> give_items(uint64_t run);
+  Result<void> take_ended(WorkerPool::Ended ended);
+  Result<void> take_cancels();
+  void write_meta(const WorkerPool::Ended& ended, const InFlight& flight) const;
+  void tell();
+  void show_progress(bool last);
+  int wait_ms() const;
+  Result<bool> turn();  ///< false: interrupted
+  Result<RunResult> loop();
+
+  Journal journal_;
+  std::unique_ptr<Engine> engine_;
+  RunHeader header_;
+  RunOptions options_;
+  WorkerPool pool_;
+  base::Fd epoll_;
+  base::Fd inotify_;
+  FinishedWork finished_;
+  Actions actions_;
+  std::vector<InFlight> flights_;  ///< by slot
+  std::deque<std::pair<uint64_t, Report>> untold_;
+  std::vector<WorkerPool::Ended> ended_;
+  uint64_t flushed_ = 0;
+  base::Micros wall_begin_{0};
+  base::Micros monotonic_begin_{0};
+  base::Micros progress_at_{0};
+};
+
+}  // namespace headrace::flow

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/flow/replay.h"
+
+#include <fmt/format.h>
+
+namespace headrace::flow {
+
+Result<std::shared_ptr<const Pipeline>> load_pipeline(const RunHeader& header) {
+  HR_TRY(auto factory, load_factory_text(header.pipeline_path.string(), header.document),
+         "reading the run's own copy of the pipeline");
+  for (const Diagnostic& diagnostic : factory.diagnostics) {
+    if (diagnostic.severity == Severity::error) {
+      return Error{
+          Errc::mismatch,
+          "the run's own copy of the pipeline is not valid for this version of headrace: " +
+              diagnostic_text(diagnostic)};
+    }
+  }
+  return factory.find(header.pipeline_name);
+}
+
+Result<Json> with_secrets(Json parameters, const base::Path& run_folder) {
+  const base::Path path = run_folder / "secrets.json";
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) {
+    return parameters;
+  }
+  HR_TRY(const auto text, base::read_file(path, int64_t{64} << 20));
+  HR_TRY(const auto secrets, parse_json(text, path.string()));
+  for (const Json::Member& member : secrets.is_object() ? secrets.members() : Json::Object{}) {
+    if (Json* value = parameters.find(member.first)) {
+      *value = member.second;
+    }
+  }
+  return parameters;
+}
+
+EngineOptions engine_options(const RunHeader& header, bool report_outputs) {
+  EngineOptions options;
+  options.run_id = header.run_id;
+  options.started = header.started;
+  options.parameters = header.parameters;
+  options.shared_variables = header.shared_variables;
+  options.budget = header.budget;
+  options.report_outputs = report_outputs;
+  return options;
+}
+
+Result<void> Replay::begin(std::string_view payload) {
+  HR_TRY(const auto json, parse_json(payload, "journal"));
+  HR_TRY(header_, RunHeader::from_json(json));
+  HR_TRY(pipeline_, load_pipeline(header_));
+  EngineOptions settings = engine_options(header_, options_.report_outputs);
+  if (!options_.run_folder.empty()) {
+    HR_TRY(settings.parameters, with_secrets(header_.parameters, options_.run_folder));
+  }
+  engine_ = std::make_unique<Engine>(pipeline_, std::move(settings));
+  return {};
+}
+
+Result<void> Replay::on_record(uint8_t type, std::string_view payload) {
+  const auto record = static_cast<RecordType>(type);
+  if (record == RecordType::run || record == RecordType::restart) {
+    if ((record == RecordType::run) != (engine_ == nullptr)) {
+      return Error{Errc::corrupt,
+                   "the journal's records are not in order: a run begins twice, or "
+                   "before its first record"};
+    }
+    if (record == RecordType::restart && options_.on_restart) {
+      options_.on_restart();
+    }
+    return begin(payload);
+  }
+  if (engine_ == nullptr) {
+    return Error{Errc::corrupt, "the journal does not begin with a run record"};
+  }
+  HR_TRY(auto event, decoder_.decode(record, payload));
+  if (!event) {
+    return {};
+  }
+  last_event_ = event->now;
+  if (const auto* started = std::get_if<Started>(&event->body)) {
+    slots_ = started->slots;
+  } else if (const auto* resumed = std::get_if<Resumed>(&event->body)) {
+    slots_ = resumed->slots;
+    ++resumes_;
+  } else if (const auto* attempt = std::get_if<AttemptEnded>(&event->body);
+             attempt != nullptr && options_.keep_outcomes &&
+             attempt->outcome.kind == Outcome::Kind::succeeded && attempt->outcome.output_kept) {
+    finished_.insert_or_assign({decoder_.attempt_path(), attempt->outcome.digest},
+                               attempt->outcome);
+  }
+  actions_.clear();
+  HR_TRY(engine_->step(*std::move(event), &actions_));
+  if (options_.on_report) {
+    for (const Report& report : actions_.reports) {
+      options_.on_report(report);
+    }
+  }
+  return {};
+}
+
+}  // namespace headrace::flow

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// From journal records back to a running engine: the same for resume, for status and for tests.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "headrace/base/result.h"
+#include "headrace/flow/engine.h"
+#include "headrace/flow/journal.h"
+
+namespace headrace::flow {
+
+struct ReplayOptions {
+  bool report_outputs = false;
+  /// Called for each report of the engine, in order.
+  std::function<void(const Report& report)> on_report;
+  /// Called when a restart makes earlier reports void.
+  std::function<void()> on_restart;
+  /// Remember what succeeded, for a restart.
+  bool keep_outcomes = false;
+  /// Where secure parameters are kept; empty: they stay null.
+  base::Path run_folder;
+};
+
+/// What succeeded, by path and digest of the evaluated properties.
+using FinishedWork = std::map<std::pair<std::string, uint64_t>, Outcome>;
+
+/// Feed it a journal's records; afterwards it holds the run as the journal knows it.
+class Replay {
+ public:
+  explicit Replay(ReplayOptions options = {}) : options_(std::move(options)) {}
+
+  /// `corrupt`, `mismatch`: see Engine::step and RunHeader::from_json.
+  Result<void> on_record(uint8_t type, std::string_view payload);
+
+  bool empty() const { return engine_ == nullptr; }
+  const RunHeader& header() const { return header_; }
+  const std::shared_ptr<const Pipeline>& pipeline() const { return pipeline_; }
+  Engine& engine() { return *engine_; }
+  std::unique_ptr<Engine> take_engine() { return std::move(engine_); }
+  FinishedWork take_finished() { return std::move(finished_); }
+  int resumes() const { return resumes_; }
+  int slots() const { return slots_; }
+  base::Micros last_event() const { return last_event_; }
+
+ private:
+  Result<void> begin(std::string_view payload);
+
+  ReplayOptions options_;
+  RunHeader header_;
+  std::shared_ptr<const Pipeline> pipeline_;
+  std::unique_ptr<Engine> engine_;
+  EventDecoder decoder_;
+  Actions actions_;
+  FinishedWork finished_;
+  int resumes_ = 0;
+  int slots_ = 0;
+  base::Micros last_event_{0};
+};
+
+/// `parameters` with the secure ones filled in from the run's folder, as far as it has them.
+Result<Json> with_secrets(Json parameters, const base::Path& run_folder);
+
+/// The pipeline of a header, and what its engine is made with.
+Result<std::shared_ptr<const Pipeline>> load_pipeline(const RunHeader& header);
+EngineOptions engine_options(const RunHeader& header, bool report_outputs);
+
+}  // namespace headrace::flow

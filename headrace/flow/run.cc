@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/flow/run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "headrace/base/clock.h"
+#include "headrace/base/log.h"
+#include "headrace/base/pool.h"
+#include "headrace/base/random.h"
+#include "headrace/flow/driver_internal.h"
+#include "headrace/flow/run_folder_internal.h"
+
+namespace headrace::flow {
+
+namespace {
+
+RunOptions with_defaults(const RunOptions& options) {
+  RunOptions filled = options;
+  std::error_code code;
+  filled.folder = std::filesystem::absolute(options.folder, code);
+  if (filled.slots <= 0) {
+    filled.slots = base::usable_cores();
+  }
+  return filled;
+}
+
+/// Secure parameters are in a file of their own, which only its owner reads, and in no journal.
+Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folder,
+                           Json* parameters) {
+  Json secrets = Json::object();
+  for (const Parameter& parameter : pipeline.parameters) {
+    if (parameter.type == "SecureString") {
+      Json* value = parameters->find(parameter.name);
+      secrets.set(parameter.name, *value);
+      *value = Json();
+    }
+  }
+  if (secrets.members().empty()) {
+    return {};
+  }
+  return base::replace_file(run_folder / "secrets.json", secrets.dump() + "\n", 0600);
+}
+
+Error resumable(Error error, const std::string& run) {
+  if (error.code() == Errc::out_of_space) {
+    error.add_note(
+        "nothing that had ended is lost; free some space, then continue with: headrace "
+        "flow resume " +
+        run);
+  }
+  return error;
+}
+
+Result<RunResult> drive(Journal journal, std::unique_ptr<Engine> engine, const RunHeader& header,
+                        const RunOptions& options, Event first, FinishedWork finished) {
+  HR_TRY(auto driver, Driver::make(std::move(journal), std::move(engine), header, options));
+  driver->reuse(std::move(finished));
+  auto result = driver->run(std::move(first));
+  if (!result.ok()) {
+    return resumable(std::move(result).error(), header.run_id);
+  }
+  return result;
+}
+
+/// What attempts printed whose engine died belongs into their logs.
+void keep_orphaned_output(const Engine& engine, const base::Path& run_folder) {
+  for (const StartAttempt& running : engine.running()) {
+    const auto call = engine.describe(running.attempt);
+    const auto output = base::open_file(worker_output_path(run_folder, running.slot), O_RDWR);
+    if (call && output.ok()) {
+      const auto moved = move_output_to_log(
+          output->get(),
+          run_folder / log_path(call->item_key, call->activity->name, call->attempt));
+      if (!moved.ok()) {
+        base::log_warning("flow: " + moved.error().message());
+      }
+    }
+  }
+}
+
+struct Changed {
+  bool changed = false;
+  std::string text;
+};
+
+/// Does the pipeline's file say something else than the run's own copy?
+Result<Changed> compare_document(const RunHeader& header, const ResumeRequest& request) {
+  Changed result;
+  auto text = base::read_file(header.pipeline_path);
+  if (!text.ok()) {
+    base::log_warning(fmt::format("flow: {} cannot be read; going on with the run's own copy",
+                                  header.pipeline_path.string()));
+    return result;
+  }
+  result.changed = *text != header.document;
+  result.text = *std::move(text);
+  if (result.changed && !request.accept_changes) {
+    return Error{
+        Errc::mismatch,
+        fmt::format("{} has changed since run {} was started; restore it, or continue with "
+                    "the new version by --accept-changes (items whose inputs stay the "
+                    "same are not run again)",
+                    header.pipeline_path.string(), header.run_id)};
+  }
+  return result;
+}
+
+Result<RunResult> restart(Journal journal, Replay* replay, const Changed& document,
+                          const RunOptions& options) {
+  RunHeader header = replay->header();
+  if (document.changed) {
+    header.document = document.text;
+  }
+  HR_TRY(const auto pipeline, load_pipeline(header));
+  HR_TRY(const auto known, with_secrets(header.parameters, options.folder));
+  Json arguments = Json::object();
+  for (const Parameter& parameter : pipeline->parameters) {
+    if (const Json* value = known.find(parameter.name)) {
+      arguments.set(parameter.name, *value);
+    }
+  }
+  HR_TRY(header.parameters, bind_parameters(*pipeline, arguments));
+  EngineOptions engine_settings = engine_options(header, false);
+  HR_TRY(split_secrets(*pipeline, options.folder, &header.parameters));
+  HR_TRY(journal.append_restart(header));
+  auto engine = std::make_unique<Engine>(pipeline, std::move(engine_settings));
+  return drive(std::move(journal), std::move(engine), header, options,
+               {base::Micros(0), Started{options.slots}}, replay->take_finished());
+}
+
+}  // namespace
+
+std::string new_run_id() {
+  uint64_t words[2] = {};
+  base::random_bytes(std::as_writable_bytes(std::span(words)));
+  words[0] = (words[0] & ~uint64_t{0xF000}) | 0x4000U;
+  words[1] = (words[1] & ~(uint64_t{3} << 62U)) | (uint64_t{2} << 62U);
+  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", words[0] >> 32U,
+                     (words[0] >> 16U) & 0xFFFFU, words[0] & 0xFFFFU, words[1] >> 48U,
+                     words[1] & 0xFFFFFFFFFFFFU);
+}
+
+Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) {
+  const RunOptions options = with_defaults(given);
+  RunHeader header;
+  header.run_id = request.run_id.empty() ? new_run_id() : request.run_id;
+  std::error_code code;
+  header.pipeline_path = std::filesystem::absolute(request.pipeline_path, code);
+  header.pipeline_name = request.pipeline->name;
+  header.document = request.pipeline->source->text;
+  header.started = base::system_clock().wall();
+  header.shared_variables = request.shared_variables;
+  header.budget = request.budget;
+  header.made_by = base::holder_description("headrace flow run");
+  HR_TRY(header.parameters, bind_parameters(*request.pipeline, request.arguments));
+  HR_TRY(base::make_folders(options.folder));
+  HR_TRY(const auto lock, lock_run(options.folder, "headrace flow run"));
+  EngineOptions engine_settings = engine_options(header, false);
+  HR_TRY(split_secrets(*request.pipeline, options.folder, &header.parameters));
+  auto journal = Journal::create(options.folder, header);
+  if (!journal.ok()) {
+    return resumable(std::move(journal).error(), header.run_id);
+  }
+  auto engine = std::make_unique<Engine>(request.pipeline, std::move(engine_settings));
+  return drive(*std::move(journal), std::move(engine), header, options,
+               {base::Micros(0), Started{options.slots}}, {});
+}
+
+Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& given) {
+  const RunOptions options = with_defaults(given);
+  std::error_code code;
+  if (!std::filesystem::exists(journal_path(options.folder), code)) {
+    return Error{Errc::not_found, options.folder.string() + " holds no run: it has no journal"};
+  }
+  HR_TRY(const auto lock, lock_run(options.folder, "headrace flow resume"));
+  ReplayOptions replay_options;
+  replay_options.keep_outcomes = request.retry_failed || request.accept_changes;
+  replay_options.run_folder = options.folder;
+  Replay replay(std::move(replay_options));
+  HR_TRY(auto journal, Journal::open(options.folder, [&](uint8_t type, std::string_view payload) {
+           return replay.on_record(type, payload);
+         }));
+  if (replay.empty()) {
+    return Error{Errc::not_found, options.folder.string() +
+                                      " holds an empty journal: the run never began; start it "
+                                      "again with headrace flow run"};
+  }
+  HR_TRY(const Changed document, compare_document(replay.header(), request));
+  Engine& engine = replay.engine();
+  const bool again = request.retry_failed && engine.status() != Status::succeeded;
+  if (again || document.changed) {
+    keep_orphaned_output(engine, options.folder);
+    return restart(std::move(journal), &replay, document, options);
+  }
+  if (engine.ended()) {
+    RunResult result;
+    result.run_id = replay.header().run_id;
+    result.status = engine.status();
+    result.error = engine.error();
+    result.return_value = engine.return_value();
+    result.progress = engine.progress();
+    return result;
+  }
+  keep_orphaned_output(engine, options.folder);
+  const RunHeader header = replay.header();
+  const Event first = engine.status() == Status::queued
+                          ? Event{base::Micros(0), Started{options.slots}}
+                          : Event{base::Micros(0), Resumed{options.slots}};
+  return drive(std::move(journal), replay.take_engine(), header, options, first, {});
+}
+
+Result<void> cancel_run(const base::Path& run_folder, std::string_view item,
+                        std::chrono::milliseconds timeout) {
+  const base::Deadline deadline = base::Deadline::in(timeout);
+  const auto holder = lock_holder(run_folder);
+  if (!holder) {
+    return Error{Errc::not_found,
+                 run_folder.string() + " is not being run now, so there is nothing to cancel"};
+  }
+  HR_TRY(request_cancel(run_folder, item));
+  // The engine takes the request (the file goes), writes it down, and gives the run back when all
+  // is stopped.
+  while (true) {
+    std::error_code code;
+    const bool taken = !std::filesystem::exists(cancel_path(run_folder), code);
+    if (taken && (!item.empty() || !lock_holder(run_folder))) {
+      return {};
+    }
+    if (deadline.passed()) {
+      return Error{Errc::timeout,
+                   fmt::format("{} did not {} within {} ms", *holder,
+                               taken ? "stop" : "take the request", timeout.count())};
+    }
+    base::sleep_for(std::min<base::Micros>(std::chrono::milliseconds(20), deadline.left()));
+  }
+}
+
+}  // namespace headrace::flow

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What lies in a run's folder beside the journal: the lock of the engine that drives it, requests
+// to cancel, the output of workers.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/base/file.h"
+#include "headrace/base/result.h"
+
+namespace headrace::flow {
+
+/// Take the right to drive the run; `busy` names who has it.
+Result<base::FileLock> lock_run(const base::Path& run_folder, std::string_view command);
+/// Who drives the run now; nullopt: nobody.
+std::optional<std::string> lock_holder(const base::Path& run_folder);
+
+/// A file that the engine watches for.
+base::Path cancel_path(const base::Path& run_folder);
+/// Ask the engine to cancel the run, or one item. Several requests before the engine looks add up.
+Result<void> request_cancel(const base::Path& run_folder, std::string_view item);
+/// Requests since the last call: keys of items; an empty one means the run.
+std::vector<std::string> take_cancel_requests(const base::Path& run_folder);
+
+/// Where the worker of a slot writes until its attempt ends.
+base::Path worker_output_path(const base::Path& run_folder, int slot);
+/// Move what is in `output` to an attempt's log, then empty it; nothing happens when it is empty.
+/// Of more than 16 MiB the head and the tail are kept. False: nothing was there.
+Result<bool> move_output_to_log(int output_fd, const base::Path& log);
+
+}  // namespace headrace::flow

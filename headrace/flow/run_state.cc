@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/flow/run_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "headrace/base/environment.h"
+#include "headrace/flow/replay.h"
+#include "headrace/flow/run_folder_internal.h"
+
+namespace headrace::flow {
+
+namespace {
+
+using base::Micros;
+
+/// Builds the activities of a RunState out of an engine's reports.
+class Collector {
+ public:
+  void clear() {
+    activities_.clear();
+    by_path_.clear();
+  }
+
+  void add(const Report& report) {
+    switch (report.kind) {
+      case Report::Kind::activity_started:
+      case Report::Kind::activity: add_activity(report); return;
+      case Report::Kind::items: {
+        auto& items = activity(report).items;
+        items.resize(static_cast<size_t>(report.index));
+        for (size_t i = 0; i < items.size(); ++i) {
+          items[i].index = static_cast<int64_t>(i);
+        }
+        return;
+      }
+      case Report::Kind::item: add_item(report); return;
+      case Report::Kind::run: return;
+    }
+  }
+
+  void add_open(const OpenItem& open) {
+    const auto it = by_path_.find(open.path);
+    if (it == by_path_.end()) {
+      return;
+    }
+    ItemState& item = activities_[it->second].items[static_cast<size_t>(open.index)];
+    item.key = open.key;
+    item.status = open.status;
+    if (open.started != Micros(0)) {
+      item.started = open.started;
+    }
+  }
+
+  std::vector<ActivityState> take() { return std::move(activities_); }
+
+ private:
+  ActivityState& activity(const Report& report) {
+    const auto [it, fresh] = by_path_.emplace(report.path, activities_.size());
+    if (fresh) {
+      ActivityState& made = activities_.emplace_back();
+      made.path = report.path;
+      made.name = report.activity->name;
+      made.type = report.activity->type;
+    }
+    return activities_[it->second];
+  }
+
+  static Json output_of(const Report& report) {
+    return report.output.empty() ? Json() : parse_json(report.output, "output").value_or(Json());
+  }
+
+  void add_activity(const Report& report) {
+    ActivityState& state = activity(report);
+    state.status = report.status;
+    state.attempts = report.attempts;
+    if (report.status != Status::skipped) {
+      state.started = report.started;
+    }
+    if (is_final(report.status)) {
+      state.ended = report.ended;
+    }
+    state.output = output_of(report);
+    state.error = report.error;
+  }
+
+  void add_item(const Report& report) {
+    auto& items = activity(report).items;
+    ItemState& item = items[static_cast<size_t>(report.index)];
+    item.key = report.key;
+    item.status = report.status;
+    item.attempts = report.attempts;
+    if (report.started != Micros(0)) {
+      item.started = report.started;
+      item.ended = report.ended;
+    }
+    item.cpu_seconds = report.cpu_seconds;
+    item.peak_rss_bytes = report.peak_rss_bytes;
+    item.outputs = report.output.empty() ? Json::object() : output_of(report);
+    item.error = report.error;
+    item.log = report.log;
+  }
+
+  std::vector<ActivityState> activities_;
+  std::map<std::string, size_t, std::less<>> by_path_;
+};
+
+Json masked_parameters(const Pipeline& pipeline, const Json& parameters) {
+  Json shown = parameters;
+  for (const Parameter& parameter : pipeline.parameters) {
+    if (parameter.type == "SecureString") {
+      shown.set(parameter.name, "***");
+    }
+  }
+  return shown;
+}
+
+/// Newest journal first.
+std::vector<base::Path> all_runs(const base::Path& runs) {
+  std::vector<std::pair<std::filesystem::file_time_type, base::Path>> found;
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(runs, code)) {
+    const auto time = std::filesystem::last_write_time(journal_path(entry.path()), code);
+    if (!code) {
+      found.emplace_back(time, entry.path());
+    }
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<base::Path> paths;
+  for (auto& [time, path] : found) {
+    paths.push_back(std::move(path));
+  }
+  return paths;
+}
+
+}  // namespace
+
+base::Path runs_folder() { return base::environment("HEADRACE_RUNS").value_or("runs"); }
+
+Result<base::Path> find_run(std::string_view run, const base::Path& runs) {
+  std::error_code code;
+  if (!run.empty() && std::filesystem::exists(journal_path(base::Path(run)), code)) {
+    return base::Path(run);
+  }
+  const std::vector<base::Path> all = all_runs(runs);
+  if (run == "latest" && !all.empty()) {
+    return all.front();
+  }
+  std::vector<base::Path> matching;
+  std::string names;
+  for (const base::Path& path : all) {
+    const std::string name = path.filename().string();
+    if (name == run) {
+      return path;
+    }
+    if (!run.empty() && name.starts_with(run)) {
+      matching.push_back(path);
+    }
+    if (&path - all.data() < 10) {
+      names += (names.empty() ? "" : ", ") + name;
+    }
+  }
+  if (matching.size() == 1) {
+    return matching.front();
+  }
+  if (matching.size() > 1) {
+    return Error{Errc::invalid_argument, fmt::format("{} runs in {} begin with '{}': {}",
+                                                     matching.size(), runs.string(), run, names)};
+  }
+  return Error{
+      Errc::not_found,
+      fmt::format("there is no run '{}' in {}; {}", run, runs.string(),
+                  names.empty() ? std::string("there are none (HEADRACE_RUNS names another "
+                                              "folder)")
+                                : "there are: " + names)};
+}
+
+Result<RunState> load_run(const base::Path& run_folder) {
+  Collector collector;
+  ReplayOptions options;
+  options.report_outputs = true;
+  options.on_report = [&](const Report& report) { collector.add(report); };
+  options.on_restart = [&] { collector.clear(); };
+  options.run_folder = run_folder;
+  Replay replay(std::move(options));
+  const base::Path path = journal_path(run_folder);
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) {
+    return Error{Errc::not_found, run_folder.string() + " holds no run: it has no journal"};
+  }
+  HR_TRY(base::AppendLog::read(path, [&](uint8_t type, std::string_view payload) {
+    return replay.on_record(type, payload);
+  }));
+  if (replay.empty()) {
+    return Error{Errc::not_found, path.string() + " holds no record: the run was not started"};
+  }
+  const Engine& engine = replay.engine();
+  RunState state;
+  state.run_id = replay.header().run_id;
+  state.pipeline = replay.header().pipeline_name;
+  state.pipeline_path = replay.header().pipeline_path;
+  state.parameters = masked_parameters(*replay.pipeline(), replay.header().parameters);
+  state.variables = engine.variables();
+  state.return_value = engine.return_value();
+  state.status = engine.status();
+  state.error = engine.error();
+  state.started = replay.header().started;
+  state.last_event = std::max(state.started, replay.last_event());
+  if (engine.ended()) {
+    state.ended = state.last_event;
+  }
+  state.slots = replay.slots();
+  state.resumes = replay.resumes();
+  engine.visit_open_items([&](const OpenItem& item) { collector.add_open(item); });
+  state.activities = collector.take();
+  state.driven_by = lock_holder(run_folder);
+  return state;
+}
+
+}  // namespace headrace::flow

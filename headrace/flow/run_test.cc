@@ -1,0 +1,630 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole runs with real workers, and what is left of them when somebody is killed.
+#include "headrace/flow/run.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "headrace/base/clock.h"
+#include "headrace/base/random.h"
+#include "headrace/base/test_folder.h"
+#include "headrace/base/thread.h"
+#include "headrace/flow/journal.h"
+#include "headrace/proc/child.h"
+
+namespace headrace::flow {
+
+namespace {
+
+using base::TestFolder;
+using std::chrono::milliseconds;
+
+constexpr const char* kProgram = HEADRACE_FLOW_TEST_PROGRAM;
+
+std::shared_ptr<const Pipeline> parsed(const std::string& text) {
+  auto factory = load_factory_text("pl.json", text);
+  REQUIRE_MESSAGE(factory.ok(), (factory.ok() ? "" : factory.error().message()));
+  for (const Diagnostic& diagnostic : factory->diagnostics) {
+    REQUIRE_MESSAGE(diagnostic.severity == Severity::warning, diagnostic_text(diagnostic));
+  }
+  return factory->pipelines[0];
+}
+
+/// A pipeline with these activities (JSON, without the brackets).
+std::string pipeline_text(const std::string& activities, const std::string& more = "") {
+  return R"json({"name": "p", "properties": {"activities": [)json" + activities + "]" + more + "}}";
+}
+
+std::string loop_of(const std::string& items, const std::string& body,
+                    const std::string& more = "") {
+  return fmt::format(
+      R"json({{"name": "each", "type": "ForEach", "typeProperties": {{"items": "{}", {}
+          "activities": [{}]}}}})json",
+      items, more, body);
+}
+
+std::string work(const std::string& type, const std::string& properties,
+                 const std::string& more = "") {
+  return fmt::format(R"json({{"name": "do", "type": "{}", {} "typeProperties": {{{}}}}})json", type,
+                     more, properties);
+}
+
+struct TestRun {
+  TestFolder folder;
+  RunRequest request;
+  RunOptions options;
+
+  explicit TestRun(const std::string& text, int slots = 2) {
+    REQUIRE(base::replace_file(folder / "pl.json", text).ok());
+    request.pipeline = parsed(text);
+    request.pipeline_path = folder / "pl.json";
+    options.folder = folder / "run";
+    options.slots = slots;
+    options.grace = milliseconds(500);
+    options.worker_command = {kProgram, "worker", "{fd}"};
+  }
+
+  RunResult start() {
+    auto result = start_run(request, options);
+    REQUIRE_MESSAGE(result.ok(), (result.ok() ? "" : result.error().message()));
+    return *std::move(result);
+  }
+  RunResult resume(const ResumeRequest& how = {}) {
+    auto result = resume_run(how, options);
+    REQUIRE_MESSAGE(result.ok(), (result.ok() ? "" : result.error().message()));
+    return *std::move(result);
+  }
+  RunState state() const {
+    auto loaded = load_run(options.folder);
+    REQUIRE_MESSAGE(loaded.ok(), (loaded.ok() ? "" : loaded.error().message()));
+    return *std::move(loaded);
+  }
+  std::string file(const std::string& name) const {
+    return base::read_file(options.folder / name).value_or("(none)");
+  }
+  bool exists(const std::string& name) const {
+    return std::filesystem::exists(options.folder / name);
+  }
+};
+
+const ItemState& item(const RunState& state, const std::string& key) {
+  for (const ItemState& one : state.find("each")->items) {
+    if (one.key == key) {
+      return one;
+    }
+  }
+  FAIL("no item ", key);
+  return state.find("each")->items[0];
+}
+
+/// The shell command that counts its runs: one line per run in RUN/side/KEY.
+std::string counting(const std::string& more = "") {
+  return R"json("command": "mkdir -p \"$HEADRACE_RUN_FOLDER/side\"; )json"
+         R"json(echo x >> \"$HEADRACE_RUN_FOLDER/side/$HEADRACE_ITEM\"; )json" +
+         more + "\"";
+}
+
+std::map<std::string, int> side_effects(const base::Path& run_folder) {
+  std::map<std::string, int> counts;
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(run_folder / "side", code)) {
+    const std::string text = base::read_file(entry.path()).value_or("");
+    counts[entry.path().filename().string()] = static_cast<int>(text.size() / 2);
+  }
+  return counts;
+}
+
+/// An engine in a process of its own.
+proc::Child engine_process(std::vector<std::string> arguments) {
+  proc::ChildOptions options;
+  options.argv = {kProgram};
+  options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
+  auto child = proc::Child::spawn(std::move(options));
+  REQUIRE(child.ok());
+  return *std::move(child);
+}
+
+}  // namespace
+
+TEST_CASE("items run in workers, their outputs, times and places come back") {
+  TestRun run(pipeline_text(loop_of("@createArray('a', 'b', 'c')", work("Where", ""))));
+  std::vector<std::string> told;
+  run.options.on_report = [&](const Report& report) {
+    if (report.kind == Report::Kind::item) {
+      told.push_back(report.key);
+    }
+  };
+
+  const RunResult result = run.start();
+
+  CHECK(result.status == Status::succeeded);
+  CHECK(std::set<std::string>(told.begin(), told.end()) == std::set<std::string>{"a", "b", "c"});
+  const RunState state = run.state();
+  CHECK(state.run_id == result.run_id);
+  CHECK(state.status == Status::succeeded);
+  CHECK(state.pipeline == "p");
+  CHECK(state.slots == 2);
+  CHECK(!state.driven_by);
+  const ItemState& b = item(state, "b");
+  CHECK(b.status == Status::succeeded);
+  CHECK(b.index == 1);
+  CHECK(b.attempts == 1);
+  CHECK(b.peak_rss_bytes > 0);
+  CHECK(b.started.has_value());
+  const Json& where = b.outputs.at("do");
+  CHECK(where.at("item_key").string() == "b");
+  CHECK(where.at("attempt").integer() == 1);
+  CHECK(where.at("run_id").string() == result.run_id);
+  CHECK(where.at("item_folder").string() == (run.options.folder / "items/b").string());
+  CHECK(where.at("pipeline_folder").string() == run.folder.path().string());
+  CHECK(!run.exists("items"));  // nothing was printed: no file was made
+}
+
+TEST_CASE("what an attempt prints is in its log, and only there") {
+  TestRun run(pipeline_text(
+      loop_of("@createArray('a', 'b', 'c', 'd')", work("Misbehave", R"json("how": "print")json"))));
+
+  CHECK(run.start().status == Status::succeeded);
+
+  CHECK(run.file("items/a/do.1.log") == "and errors\nhello from a\n");
+  CHECK(run.file("items/d/do.1.log") == "and errors\nhello from d\n");
+  CHECK(item(run.state(), "d").log == "items/d/do.1.log");
+  CHECK(!run.exists("items/a/do.1.meta.json"));
+}
+
+TEST_CASE("a log of more than 16 MiB keeps its head and its tail") {
+  TestRun run(pipeline_text(work("Misbehave", R"json("how": "flood")json")));
+
+  CHECK(run.start().status == Status::succeeded);
+
+  const std::string log = run.file("activities/do.1.log");
+  CHECK(log.size() > size_t{16} << 20);
+  CHECK(log.size() < (size_t{16} << 20) + 100);
+  CHECK(log.find("bytes left out") != std::string::npos);
+}
+
+TEST_CASE("workers that end badly cost only their item, and the messages tell how they ended") {
+  TestRun run(pipeline_text(
+      loop_of(R"json(@json('[\"exit\",\"segv\",\"print and die\",\"fail\",\"ok\"]'))json",
+              work("Misbehave", R"json("how": "@item()")json"))));
+
+  const RunResult result = run.start();
+
+  CHECK(result.status == Status::failed);
+  const RunState state = run.state();
+  CHECK(item(state, "ok").status == Status::succeeded);
+  const auto message = [&](const std::string& key) { return item(state, key).error->message; };
+  CHECK(message("exit").find("ended with exit code 3") != std::string::npos);
+  CHECK(message("segv").find("ended with SIGSEGV") != std::string::npos);
+  CHECK(message("print and die").find("ended with SIGKILL; its last line: last words") !=
+        std::string::npos);
+  CHECK(message("fail") == "told to fail");
+  CHECK(item(state, "fail").error->code == "invalid_argument");
+  CHECK(item(state, "exit").attempts == 4);
+  CHECK(item(state, "fail").attempts == 1);
+  CHECK(run.file("items/print and die/do.4.log") == "last words\n");
+  const auto meta = parse_json(run.file("items/fail/do.1.meta.json"));
+  REQUIRE(meta.ok());
+  CHECK(meta->at("error").at("message").string() == "told to fail");
+}
+
+TEST_CASE("a native activity that hangs is killed at its timeout, and the slot goes on") {
+  TestRun run(pipeline_text(loop_of(R"json(@json('[\"hang\",\"ok\",\"print\"]'))json",
+                                    work("Misbehave", R"json("how": "@item()")json",
+                                         R"json("policy": {"timeout": "0.00:00:01"},)json"))),
+              1);
+
+  CHECK(run.start().status == Status::failed);
+  const RunState state = run.state();
+  CHECK(item(state, "hang").error->code == "Timeout");
+  CHECK(item(state, "print").status == Status::succeeded);
+}
+
+TEST_CASE("a command's output line, exit code, log, parameters and folder") {
+  TestRun run(pipeline_text(work(
+      "Custom",
+      R"json("command": "pwd; echo $HR_PARAM_n; ls; echo err >&2; echo '##headrace-output {\"loss\": 0.5}'",
+                  "folderPath": "code", "extendedProperties": {"n": "@add(1, 2)"})json")));
+  std::filesystem::create_directories(run.folder / "code");
+  REQUIRE(base::replace_file(run.folder / "code/fit.sh", "true\n").ok());
+
+  CHECK(run.start().status == Status::succeeded);
+
+  const RunState state = run.state();
+  CHECK(state.find("do")->output.dump() ==
+        R"json({"exitcode":0,"outputs":["activities/do.1.log"],"customOutput":{"loss":0.5}})json");
+  const std::string log = run.file("activities/do.1.log");
+  CHECK(log.find("activities/do.1\n3\nactivity.json\ndatasets.json\nfit.sh\n") !=
+        std::string::npos);
+  CHECK(log.find("err\n") != std::string::npos);
+  CHECK(run.exists("activities/do.1/fit.sh"));
+
+  TestRun bad(pipeline_text(work("Custom", R"json("command": "echo oops; exit 7")json")));
+  CHECK(bad.start().status == Status::failed);
+  CHECK(bad.state().error->code == "2500");
+  CHECK(bad.state().error->message == "the command ended with exit code 7; its last line: oops");
+  CHECK(!bad.exists("activities/do.1"));  // nothing of it was left there
+}
+
+TEST_CASE("a command that does not end is stopped with its whole group") {
+  TestRun run(pipeline_text(work(
+      "Custom", R"json("command": "sleep 600 & echo $! > \"$HEADRACE_RUN_FOLDER/pid\"; wait")json",
+      R"json("policy": {"timeout": "0.00:00:01"},)json")));
+
+  CHECK(run.start().status == Status::failed);
+
+  CHECK(run.state().error->code == "Timeout");
+  const int pid = std::stoi(run.file("pid"));
+  const std::string stat = base::read_file(fmt::format("/proc/{}/stat", pid)).value_or("");
+  CHECK((stat.empty() || stat.find(") Z ") != std::string::npos));  // gone, or about to be reaped
+}
+
+TEST_CASE("an unknown and a later activity type fail clearly") {
+  TestRun unknown(pipeline_text(work("NoOpp", "")));
+  CHECK(unknown.start().status == Status::failed);
+  CHECK(unknown.state().error->message ==
+        "there is no activity type 'NoOpp'; did you mean 'NoOp'?");
+
+  TestRun later(pipeline_text(work("Copy", "")));
+  CHECK(later.start().status == Status::failed);
+  CHECK(later.state().error->message == "activities of type Copy are not executable yet");
+}
+
+TEST_CASE("large properties and outputs go through") {
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 3)", work("Misbehave", R"json("how": "large", "bytes": 3000000)json"))));
+
+  CHECK(run.start().status == Status::succeeded);
+  CHECK(item(run.state(), "2").outputs.at("do").string().size() == 3'000'000);
+
+  std::string large(2'000'000, 'y');
+  TestRun in(pipeline_text(work("NoOp", R"json("x": ")json" + large + "\"")));
+  CHECK(in.start().status == Status::succeeded);
+  CHECK(in.state().find("do")->output.at("x").string() == large);
+}
+
+TEST_CASE("a run folder belongs to one run, and to one engine at a time") {
+  TestRun run(pipeline_text(work("Custom", R"json("command": "sleep 1")json")));
+  proc::Child engine =
+      engine_process({"run", (run.folder / "pl.json").string(), run.options.folder.string(), "1"});
+  const base::Deadline deadline = base::Deadline::in(std::chrono::seconds(20));
+  while (!run.exists("workers") && !deadline.passed()) {
+    base::sleep_for(milliseconds(5));
+  }
+  REQUIRE(!deadline.passed());
+
+  const auto second = resume_run({}, run.options);
+  REQUIRE(!second.ok());
+  CHECK(second.error().code() == Errc::busy);
+  CHECK(second.error().message().find(fmt::format("pid {} on ", engine.pid())) !=
+        std::string::npos);
+  CHECK(run.state().driven_by->find("headrace flow run") != std::string::npos);
+  CHECK(run.state().status == Status::in_progress);
+
+  REQUIRE(engine.wait(milliseconds(20'000)).ok());
+  const auto third = start_run(run.request, run.options);
+  REQUIRE(!third.ok());
+  CHECK(third.error().code() == Errc::already_exists);
+}
+
+TEST_CASE("a cancelled run stops within its grace time and says Cancelled") {
+  TestRun run(
+      pipeline_text(loop_of("@range(0, 10)", work("Custom", R"json("command": "sleep 600")json"))));
+  base::Thread other("canceller", [&] {
+    const base::Deadline deadline = base::Deadline::in(std::chrono::seconds(20));
+    while (!run.exists("workers/1.log") && !deadline.passed()) {
+      base::sleep_for(milliseconds(5));
+    }
+    const auto cancelled = cancel_run(run.options.folder, "", std::chrono::seconds(20));
+    CHECK_MESSAGE(cancelled.ok(), (cancelled.ok() ? "" : cancelled.error().message()));
+  });
+
+  const RunResult result = run.start();
+
+  CHECK(result.status == Status::cancelled);
+  CHECK(item(run.state(), "0").status == Status::cancelled);
+  CHECK(item(run.state(), "9").status == Status::cancelled);
+  other.join();
+  CHECK(cancel_run(run.options.folder, "", milliseconds(1)).error().code() == Errc::not_found);
+}
+
+TEST_CASE("an interrupted run stops within a second and goes on later") {
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 6)", work("Custom", counting("test $HEADRACE_ITEM != 3 || sleep 600")))));
+  int pipe_ends[2] = {-1, -1};
+  REQUIRE(::pipe2(pipe_ends, O_CLOEXEC) == 0);
+  const base::Fd read_end(pipe_ends[0]);
+  const base::Fd write_end(pipe_ends[1]);
+  run.options.interrupt_fd = read_end.get();
+  base::Micros asked{0};
+  run.options.on_report = [&](const Report& report) {
+    if (report.kind == Report::Kind::item && report.key == "5") {
+      asked = base::system_clock().monotonic();
+      CHECK(::write(write_end.get(), "x", 1) == 1);
+    }
+  };
+
+  const RunResult stopped = run.start();
+
+  CHECK(stopped.interrupted);
+  CHECK(base::system_clock().monotonic() - asked < std::chrono::seconds(1));
+  CHECK(run.state().status == Status::in_progress);
+  CHECK(item(run.state(), "3").status == Status::in_progress);
+  run.options.interrupt_fd = -1;
+  // Item 3 now ends at once, as its command finds another world.
+  REQUIRE(base::replace_file(run.options.folder / "side/3", "x\n").ok());
+  base::Thread killer("killer", [&] {
+    const base::Deadline deadline = base::Deadline::in(std::chrono::seconds(20));
+    while (side_effects(run.options.folder)["3"] < 2 && !deadline.passed()) {
+      base::sleep_for(milliseconds(5));
+    }
+    static_cast<void>(cancel_run(run.options.folder, "3", std::chrono::seconds(20)));
+  });
+  const RunResult resumed = run.resume();
+  CHECK(resumed.status == Status::failed);
+  CHECK(item(run.state(), "3").status == Status::cancelled);
+  for (const auto& [key, count] : side_effects(run.options.folder)) {
+    CAPTURE(key);
+    CHECK(count == (key == "3" ? 2 : 1));
+  }
+}
+
+TEST_CASE("retry-failed runs again what failed, and only that") {
+  TestRun run(pipeline_text(loop_of(
+      "@range(0, 20)",
+      work("Custom", counting("test $HEADRACE_ITEM != 7 || test -e $HEADRACE_RUN_FOLDER/good")))));
+  CHECK(run.start().status == Status::failed);
+  CHECK(run.resume().status == Status::failed);  // as it ended
+  REQUIRE(base::replace_file(run.options.folder / "good", "").ok());
+
+  CHECK(run.resume({.retry_failed = true, .accept_changes = false}).status == Status::succeeded);
+
+  for (const auto& [key, count] : side_effects(run.options.folder)) {
+    CAPTURE(key);
+    CHECK(count == (key == "7" ? 2 : 1));
+  }
+  const RunState state = run.state();
+  CHECK(state.status == Status::succeeded);
+  CHECK(item(state, "7").status == Status::succeeded);
+  CHECK(item(state, "8").outputs.at("do").at("exitcode").integer() == 0);
+}
+
+TEST_CASE("a changed pipeline is refused, or taken with the work that stays the same") {
+  const std::string before =
+      pipeline_text(loop_of("@range(0, 4)", work("Custom", counting("test $HEADRACE_ITEM != 2"))));
+  TestRun run(before);
+  CHECK(run.start().status == Status::failed);
+  const std::string after =
+      pipeline_text(loop_of("@range(0, 6)", work("Custom", counting("test $HEADRACE_ITEM != 2"))));
+  REQUIRE(base::replace_file(run.folder / "pl.json", after).ok());
+
+  const auto refused = resume_run({}, run.options);
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().code() == Errc::mismatch);
+  CHECK(refused.error().message().find("--accept-changes") != std::string::npos);
+
+  CHECK(run.resume({.retry_failed = false, .accept_changes = true}).status == Status::failed);
+  CHECK(side_effects(run.options.folder) ==
+        std::map<std::string, int>{{"0", 1}, {"1", 1}, {"2", 2}, {"3", 1}, {"4", 1}, {"5", 1}});
+  CHECK(run.state().find("each")->items.size() == 6);
+}
+
+TEST_CASE("secure values are in no journal, and a resumed run still has its parameters") {
+  TestRun run(pipeline_text(work("NoOp", R"json("s": "@pipeline().parameters.token")json",
+                                 R"json("policy": {"secureOutput": true},)json"),
+                            R"json(, "parameters": {"token": {"type": "SecureString"}})json"));
+  run.request.arguments.set("token", "hunter2");
+
+  CHECK(run.start().status == Status::succeeded);
+
+  CHECK(run.file("journal").find("hunter2") == std::string::npos);
+  CHECK(run.state().parameters.at("token").string() == "***");
+  struct stat info = {};
+  REQUIRE(::stat((run.options.folder / "secrets.json").c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777U) == 0600U);
+}
+
+TEST_CASE("a full disk ends the run with a clear error, and it goes on when there is room") {
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 3000)", work("Misbehave", R"json("how": "large", "bytes": 2000)json"))));
+  TestFolder disk;
+  if (!disk.mount_tiny(1 << 20)) {
+    MESSAGE("skipped: mounting a small file system needs root");
+    return;
+  }
+  run.options.folder = disk / "run";
+
+  const auto full = start_run(run.request, run.options);
+
+  REQUIRE(!full.ok());
+  CHECK(full.error().code() == Errc::out_of_space);
+  CHECK(full.error().message().find("headrace flow resume ") != std::string::npos);
+  const RunState state = run.state();
+  CHECK(state.status == Status::in_progress);
+  std::set<std::string> done;
+  for (const ItemState& one : state.find("each")->items) {
+    if (one.status == Status::succeeded) {
+      done.insert(one.key);
+    }
+  }
+  CHECK(done.size() > 50);
+
+  // More room: move the run to the big disk and go on there.
+  const base::Path roomy = run.folder / "roomy";
+  std::filesystem::copy(run.options.folder, roomy, std::filesystem::copy_options::recursive);
+  run.options.folder = roomy;
+  int again = 0;
+  run.options.on_report = [&](const Report& report) {
+    again += report.kind == Report::Kind::item && done.contains(report.key) ? 1 : 0;
+  };
+  CHECK(run.resume().status == Status::succeeded);
+  CHECK(again == 0);
+}
+
+TEST_CASE("an engine killed at any moment loses no finished item and runs none twice") {
+  constexpr int kItems = 300;
+  constexpr int kSlots = 2;
+  TestRun run(pipeline_text(loop_of(fmt::format("@range(0, {})", kItems),
+                                    work("Custom", counting()), "\"batchCount\": 8,")));
+  base::Rng rng(20261130);
+  int kills = 0;
+  int lives = 0;
+  std::set<std::string> finished;
+  for (bool ended = false; !ended; ++lives) {
+    REQUIRE(lives < 200);
+    proc::Child engine =
+        lives == 0
+            ? engine_process({"run", (run.folder / "pl.json").string(), run.options.folder.string(),
+                              std::to_string(kSlots)})
+            : engine_process({"resume", run.options.folder.string(), std::to_string(kSlots)});
+    const auto life = milliseconds(lives < 25 ? 20 + rng.below(60) : 60'000);
+    const auto exit = engine.wait(life);
+    ended = exit.ok() && exit->code == 0;
+    if (!exit.ok()) {
+      ::kill(static_cast<pid_t>(engine.pid()), SIGKILL);  // the engine alone, not its group
+      REQUIRE(engine.wait(milliseconds(10'000)).ok());
+      ++kills;
+    } else {
+      const bool never_began = exit->code == 2 && !run.exists("journal");
+      REQUIRE_MESSAGE((ended || never_began), exit->text());
+    }
+    const auto state = load_run(run.options.folder);
+    if (!state.ok() || state->find("each") == nullptr) {
+      continue;
+    }
+    std::set<std::string> now_finished;
+    for (const ItemState& one : state->find("each")->items) {
+      if (one.status == Status::succeeded) {
+        now_finished.insert(one.key);
+      }
+    }
+    for (const std::string& key : finished) {
+      CHECK(now_finished.contains(key));  // nothing that was finished is lost
+    }
+    finished = std::move(now_finished);
+  }
+
+  CHECK(kills >= 20);
+  CHECK(finished.size() == kItems);
+  int runs = 0;
+  for (const auto& [key, count] : side_effects(run.options.folder)) {
+    CHECK(count >= 1);
+    runs += count;
+  }
+  CHECK(side_effects(run.options.folder).size() == kItems);
+  CHECK_MESSAGE(runs - kItems <= kSlots * kills, runs);  // only what was in flight ran again
+  MESSAGE(kills, " kills, ", runs - kItems, " items ran again");
+}
+
+TEST_CASE("workers killed at random cost time and nothing else") {
+  TestRun run(pipeline_text(loop_of("@range(0, 60)", work("Custom", counting("sleep 0.02")))));
+  base::Rng rng(5);
+  std::atomic<bool> over = false;
+  int kills = 0;
+  base::Thread killer("killer", [&] {
+    while (!over) {
+      base::sleep_for(milliseconds(100 + static_cast<int64_t>(rng.below(100))));
+      std::vector<int> pids;  // our children that are workers
+      std::error_code code;
+      for (const auto& entry : std::filesystem::directory_iterator("/proc", code)) {
+        const std::string name = entry.path().filename().string();
+        const std::string stat = base::read_file(entry.path() / "stat", 4096).value_or("");
+        const size_t end = stat.rfind(") ");
+        if (end != std::string::npos &&
+            stat.substr(end + 4).starts_with(std::to_string(::getpid()) + " ")) {
+          pids.push_back(std::stoi(name));
+        }
+      }
+      if (!pids.empty() && !over) {
+        ::kill(pids[rng.below(pids.size())], SIGKILL);
+        ++kills;
+      }
+    }
+  });
+
+  const RunResult result = run.start();
+  over = true;
+  killer.join();
+
+  CHECK(result.status == Status::succeeded);
+  CHECK(kills > 0);
+  CHECK(side_effects(run.options.folder).size() == 60);
+}
+
+TEST_CASE("the journal may tear at any byte of its last record") {
+  TestRun run(pipeline_text(loop_of("@range(0, 5)", work("NoOp", R"json("n": "@item()")json"))));
+  CHECK(run.start().status == Status::succeeded);
+  const std::string whole = run.file("journal");
+  std::vector<size_t> starts;
+  size_t at = 8;
+  while (at < whole.size()) {
+    starts.push_back(at);
+    uint32_t length = 0;
+    std::memcpy(&length, whole.data() + at, 4);
+    at += 16 + length;
+  }
+  const base::Path journal = journal_path(run.options.folder);
+
+  for (size_t cut = starts.back(); cut < whole.size(); ++cut) {
+    CAPTURE(cut);
+    REQUIRE(base::replace_file(journal, whole.substr(0, cut)).ok());
+    const RunState torn = run.state();
+    CHECK(torn.status == Status::in_progress);
+    if (cut % 16 == 0) {
+      CHECK(run.resume().status == Status::succeeded);
+      CHECK(run.state().find("each")->items.size() == 5);
+    }
+  }
+  // A journal cut behind any record is a run that goes on from there.
+  for (size_t i = 1; i < starts.size(); ++i) {
+    REQUIRE(base::replace_file(journal, whole.substr(0, starts[i])).ok());
+    CHECK(run.resume().status == Status::succeeded);
+    CHECK(item(run.state(), "4").outputs.at("do").at("n").integer() == 4);
+  }
+}
+
+TEST_CASE("a journal of another kind is told from a damaged one") {
+  TestRun run(pipeline_text(work("NoOp", "")));
+  CHECK(run.start().status == Status::succeeded);
+  std::string text = run.file("journal");
+
+  const size_t version = text.find("\"engine_version\":1");
+  REQUIRE(version != std::string::npos);
+  text[40] = static_cast<char>(text[40] + 1);
+  REQUIRE(base::replace_file(journal_path(run.options.folder), text).ok());
+  CHECK(load_run(run.options.folder).error().code() == Errc::corrupt);
+  CHECK(resume_run({}, run.options).error().code() == Errc::corrupt);
+
+  CHECK(load_run(run.folder.path()).error().code() == Errc::not_found);
+}
+
+TEST_CASE("runs are found by id, by the beginning of it, by folder and as latest") {
+  const TestFolder runs;
+  const auto make = [&](const std::string& id) {
+    TestRun run(pipeline_text(work("NoOp", "")));
+    run.request.run_id = id;
+    run.options.folder = runs / id;
+    CHECK(run.start().status == Status::succeeded);
+  };
+  make("aa11");
+  make("aa22");
+  make("bb33");
+
+  CHECK(*find_run("aa11", runs.path()) == runs / "aa11");
+  CHECK(*find_run("bb", runs.path()) == runs / "bb33");
+  CHECK(*find_run((runs / "aa22").string(), runs.path()) == runs / "aa22");
+  CHECK(*find_run("latest", runs.path()) == runs / "bb33");
+  CHECK(find_run("aa", runs.path()).error().code() == Errc::invalid_argument);
+  CHECK(find_run("zz", runs.path()).error().message().find("there are: ") != std::string::npos);
+}
+
+}  // namespace headrace::flow

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/flow/worker.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+
+#include "headrace/base/clock.h"
+#include "headrace/base/thread.h"
+#include "headrace/flow/channel_internal.h"
+#include "headrace/flow/custom.h"
+#include "headrace/flow/engine.h"
+#include "headrace/flow/pipeline.h"
+#include "headrace/flow/run_folder_internal.h"
+#include "headrace/flow/text.h"
+
+namespace headrace::flow {
+
+namespace {
+
+struct Usage {
+  double cpu_seconds = 0.0;
+  int64_t peak_rss_bytes = 0;
+};
+
+/// Of this process and of the children it has waited for.
+Usage usage_now() {
+  Usage usage;
+  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage numbers = {};
+    ::getrusage(static_cast<__rusage_who_t>(who), &numbers);
+    for (const timeval& time : {numbers.ru_utime, numbers.ru_stime}) {
+      usage.cpu_seconds +=
+          static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    }
+    usage.peak_rss_bytes = std::max(usage.peak_rss_bytes, int64_t{numbers.ru_maxrss} << 10);
+  }
+  return usage;
+}
+
+class Worker final : public CommandMonitor {
+ public:
+  Worker(int fd, const ActivityTable& types) : fd_(fd), types_(types) {
+    types_.add(custom_type(this));
+    watcher_ = base::Thread("hr-orphan", [this] { watch_engine(); });
+  }
+
+  int serve() {
+    for (;;) {
+      auto frame = next_frame();
+      if (!frame.ok()) {
+        fmt::print(stderr, "headrace: worker: {}\n", frame.error().message());
+        return 1;
+      }
+      if (!*frame) {
+        return 0;
+      }
+      if ((*frame)->type == FrameType::hello) {
+        hello_ = decode_hello((*frame)->payload).value_or(HelloFrame{});
+      } else if ((*frame)->type == FrameType::call) {
+        const auto call = decode_call((*frame)->payload);
+        if (!call || !answer(*call)) {
+          return 1;
+        }
+      }  // a stop that came too late: its command has ended
+    }
+  }
+
+  // CommandMonitor
+  void command_group(int64_t group) override {
+    group_.store(group);
+    // An engine that is gone is the watcher's business.
+    static_cast<void>(send_all(fd_, encode_group(group)));
+  }
+  int control_fd() const override { return fd_; }
+  bool stop_requested() override {
+    pollfd ready = {fd_, POLLIN, 0};
+    if (::poll(&ready, 1, 0) <= 0) {
+      return false;
+    }
+    const auto read = reader_.read_from(fd_);
+    if (!read.ok() || *read != FrameReader::Read::data) {
+      return true;
+    }
+    bool stop = false;
+    for (auto frame = reader_.next(); frame.ok() && *frame; frame = reader_.next()) {
+      stop = stop || (*frame)->type == FrameType::stop;
+    }
+    return stop;
+  }
+  int64_t grace_ms() const override { return hello_.grace_ms; }
+
+ private:
+  /// nullopt: the engine closed the connection.
+  Result<std::optional<FrameReader::Frame>> next_frame() {
+    for (;;) {
+      HR_TRY(auto frame, reader_.next());
+      if (frame) {
+        return frame;
+      }
+      HR_TRY(const auto read, reader_.read_from(fd_));
+      if (read == FrameReader::Read::closed) {
+        return std::optional<FrameReader::Frame>();
+      }
+    }
+  }
+
+  /// Wait for the engine's end of the connection to go, whatever the main thread does meanwhile.
+  void watch_engine() {
+    pollfd hang_up = {fd_, POLLRDHUP, 0};
+    while (::poll(&hang_up, 1, -1) < 0 && errno == EINTR) {
+    }
+    if (const int64_t group = group_.load(); group > 0) {
+      ::kill(static_cast<pid_t>(-group), SIGKILL);
+    }
+    // Without destructors: the main thread may be anywhere.
+    ::_exit(0);
+  }
+
+  bool answer(const CallFrame& frame) {
+    const Usage before = usage_now();
+    const base::Micros began = base::system_clock().monotonic();
+    ResultFrame result;
+    result.attempt = frame.attempt;
+    const Result<Json> output = run(frame);
+    if (output.ok()) {
+      output->dump_to(&result.output);
+      if (std::ssize(result.output) > kFrameBytesMax / 2) {
+        result.ok = false;
+        result.error_code = "OutputTooLarge";
+        result.error_message = fmt::format("the output has {} bytes; at most {} are possible",
+                                           result.output.size(), kFrameBytesMax / 2);
+        result.output.clear();
+      }
+    } else {
+      result.ok = false;
+      result.error_code = output.error().code() == Errc::child_failed
+                              ? "2500"
+                              : std::string(errc_name(output.error().code()));
+      result.error_message = output.error().message();
+    }
+    const Usage after = usage_now();
+    result.cpu_seconds = after.cpu_seconds - before.cpu_seconds;
+    result.peak_rss_bytes = after.peak_rss_bytes;
+    result.seconds =
+        std::chrono::duration<double>(base::system_clock().monotonic() - began).count();
+    keep_log(frame.log);
+    return send_all(fd_, encode(result)).ok();
+  }
+
+  Result<Json> run(const CallFrame& frame) {
+    const ActivityType* type = types_.find(frame.type);
+    if (type == nullptr || !type->run) {
+      return Error{Errc::unsupported,
+                   is_later_type(frame.type)
+                       ? fmt::format("activities of type {} are not executable yet", frame.type)
+                       : fmt::format("there is no activity type '{}'{}", frame.type,
+                                     did_you_mean(frame.type, types_.names()))};
+    }
+    ActivityCall call;
+    call.run_id = hello_.run_id;
+    call.activity = frame.activity;
+    call.type = frame.type;
+    call.item_key = frame.item_key;
+    call.attempt = frame.number;
+    call.run_folder = hello_.run_folder;
+    call.item_folder = (call.run_folder / frame.log).parent_path();
+    call.pipeline_folder = hello_.pipeline_folder;
+    HR_TRY(call.type_properties, parse_json(frame.properties, "typeProperties"));
+    return type->run(call);
+  }
+
+  void keep_log(const std::string& log) {
+    std::fflush(stdout);
+    std::fflush(stderr);
+    const auto moved = move_output_to_log(1, base::Path(hello_.run_folder) / log);
+    if (!moved.ok()) {
+      // The output stays in the worker's file, in front of the next attempt's.
+      fmt::print(stderr, "headrace: {}\n", moved.error().message());
+    }
+  }
+
+  const int fd_;
+  ActivityTable types_;
+  FrameReader reader_;
+  HelloFrame hello_;
+  std::atomic<int64_t> group_{0};
+  base::Thread watcher_;  // never ends before the process does
+};
+
+}  // namespace
+
+int serve_worker(int fd, const ActivityTable& types) {
+  // Not destroyed: its thread waits for the engine as long as this process lives.
+  auto* worker = new Worker(fd, types);
+  const int code = worker->serve();
+  std::fflush(nullptr);
+  ::_exit(code);
+}
+
+}  // namespace headrace::flow

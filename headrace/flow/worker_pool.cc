@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/flow/worker_pool.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "headrace/base/log.h"
+#include "headrace/flow/run_folder_internal.h"
+#include "headrace/proc/child.h"
+
+namespace headrace::flow {
+
+namespace {
+
+using base::Fd;
+using base::Micros;
+
+constexpr auto kKillMargin = std::chrono::seconds(2);  // a worker that ends its command needs less
+constexpr Micros kNever = Micros::max();
+constexpr int kSocketNumber = 3;  // of the worker's end, in the worker
+
+Micros now() { return base::system_clock().monotonic(); }
+
+/// Last line of a file, for messages; "" when there is none.
+std::string last_line(int fd) {
+  char buffer[512];
+  const off_t size = ::lseek(fd, 0, SEEK_END);
+  const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(sizeof buffer));
+  const ssize_t count = size > 0 ? ::pread(fd, buffer, sizeof buffer, begin) : 0;
+  std::string text(buffer, static_cast<size_t>(std::max<ssize_t>(0, count)));
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) {
+    text.pop_back();
+  }
+  const size_t newline = text.rfind('\n');
+  text = newline == std::string::npos ? text : text.substr(newline + 1);
+  std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+  return text;
+}
+
+struct Slot {
+  std::optional<proc::Child> child;
+  Fd socket;
+  Fd output;  ///< what the worker prints
+  FrameReader reader;
+  std::string outbox;  ///< what did not fit into the socket
+  uint64_t attempt = 0;
+  bool busy = false;
+  bool broken = false;  ///< the connection is gone; the process will be in a moment
+  int64_t group = 0;    ///< of a running command
+  Micros began{0};
+  Micros kill_at = kNever;
+  std::string log;
+};
+
+}  // namespace
+
+struct WorkerPool::State {
+  WorkerPoolOptions options;
+  Fd epoll;
+  std::vector<Slot> slots;
+  int64_t processes = 0;
+
+  Result<void> watch(int fd, int slot, uint32_t events, int operation);
+  Result<void> spawn(int index);
+  /// True when something came.
+  bool read_frames(int index, std::vector<Ended>* ended);
+  void take(int index, const FrameReader::Frame& frame, std::vector<Ended>* ended);
+  void break_off(int index);
+  void reap(int index, std::vector<Ended>* ended);
+  void kill_hard(int index);
+};
+
+Result<void> WorkerPool::State::watch(int fd, int slot, uint32_t events, int operation) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.u32 = static_cast<uint32_t>(slot);
+  if (::epoll_ctl(epoll.get(), operation, fd, &event) != 0) {
+    return errno_error(errno, "watching a worker");
+  }
+  return {};
+}
+
+Result<void> WorkerPool::State::spawn(int index) {
+  Slot& slot = slots[static_cast<size_t>(index)];
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return errno_error(errno, "making a worker's connection");
+  }
+  Fd ours(ends[0]);
+  const Fd theirs(ends[1]);
+  ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
+  const base::Path output = worker_output_path(options.run_folder, index);
+  HR_TRY(base::make_folders(output.parent_path()));
+  HR_TRY(slot.output, base::open_file(output, O_RDWR | O_CREAT | O_TRUNC | O_APPEND));
+  proc::ChildOptions child;
+  for (std::string word : options.command) {
+    if (word == "{fd}") {
+      word = std::to_string(kSocketNumber);
+    }
+    child.argv.push_back(std::move(word));
+  }
+  child.out = {.to = proc::Output::To::file, .path = output};
+  child.err = {.to = proc::Output::To::with_out, .path = {}};
+  child.fds = {{theirs.get(), kSocketNumber}};
+  child.threads = 1;
+  HR_TRY(slot.child, proc::Child::spawn(std::move(child)));
+  slot.socket = std::move(ours);
+  slot.reader = FrameReader();
+  slot.outbox = encode(options.hello);
+  slot.broken = false;
+  slot.group = 0;
+  slot.kill_at = kNever;
+  ++processes;
+  HR_TRY(watch(slot.socket.get(), index, EPOLLIN, EPOLL_CTL_ADD));
+  return watch(slot.child->event_fd(), index, EPOLLIN, EPOLL_CTL_ADD);
+}
+
+bool WorkerPool::State::read_frames(int index, std::vector<Ended>* ended) {
+  Slot& slot = slots[static_cast<size_t>(index)];
+  if (!slot.socket.valid()) {
+    return false;
+  }
+  if (!slot.outbox.empty()) {
+    static_cast<void>(send_some(slot.socket.get(), &slot.outbox));  // a broken one is seen below
+    static_cast<void>(watch(slot.socket.get(), index,
+                            slot.outbox.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD));
+  }
+  const auto read = slot.reader.read_from(slot.socket.get());
+  bool good = read.ok() && *read != FrameReader::Read::closed;
+  while (good) {
+    const auto frame = slot.reader.next();
+    good = frame.ok();
+    if (!good || !*frame) {
+      break;
+    }
+    take(index, **frame, ended);
+  }
+  if (!good) {
+    // What came before the end of the connection counts.
+    for (auto frame = slot.reader.next(); frame.ok() && *frame; frame = slot.reader.next()) {
+      take(index, **frame, ended);
+    }
+    break_off(index);
+  }
+  return good && *read == FrameReader::Read::data;
+}
+
+void WorkerPool::State::take(int index, const FrameReader::Frame& frame,
+                             std::vector<Ended>* ended) {
+  Slot& slot = slots[static_cast<size_t>(index)];
+  if (frame.type == FrameType::group) {
+    slot.group = decode_group(frame.payload).value_or(0);
+    return;
+  }
+  auto result = decode_result(frame.payload);
+  if (frame.type != FrameType::result || !result || !slot.busy || result->attempt != slot.attempt) {
+    return;
+  }
+  Ended end;
+  end.attempt = slot.attempt;
+  end.slot = index;
+  end.seconds = result->seconds;
+  end.began = slot.began;
+  end.log = std::move(slot.log);
+  Outcome& outcome = end.outcome;
+  outcome.kind = result->ok ? Outcome::Kind::succeeded : Outcome::Kind::failed;
+  outcome.output = std::move(result->output);
+  outcome.error.code = std::move(result->error_code);
+  outcome.error.message = std::move(result->error_message);
+  outcome.cpu_seconds = result->cpu_seconds;
+  outcome.peak_rss_bytes = result->peak_rss_bytes;
+  outcome.pid = slot.child->pid();
+  slot.busy = false;
+  slot.kill_at = kNever;
+  ended->push_back(std::move(end));
+}
+
+/// The connection is gone: so is the process, or it will be.
+void WorkerPool::State::break_off(int index) {
+  Slot& slot = slots[static_cast<size_t>(index)];
+  slot.socket.reset();
+  slot.broken = true;
+  if (slot.child && slot.child->exit() == nullptr && slot.kill_at == kNever) {
+    slot.kill_at = now() + std::chrono::seconds(1);  // it is most likely dying by itself
+  }
+}
+
+void WorkerPool::State::kill_hard(int index) {
+  Slot& slot = slots[static_cast<size_t>(index)];
+  if (slot.group > 0) {
+    ::kill(static_cast<pid_t>(-slot.group), SIGKILL);
+  }
+  slot.child->begin_stop("it did not stop by itself", proc::Millis(0));
+}
+
+void WorkerPool::State::reap(int index, std::vector<Ended>* ended) {
+  Slot& slot = slots[static_cast<size_t>(index)];
+  if (!slot.child || !slot.child->pump()) {
+    return;
+  }
+  if (slot.socket.valid()) {
+    read_frames(index, ended);  // it may have answered before it died
+  }
+  if (slot.group > 0) {
+    ::kill(static_cast<pid_t>(-slot.group), SIGKILL);  // its command must not outlive it
+    slot.group = 0;
+  }
+  const proc::Exit exit = *slot.child->exit();
+  if (slot.busy) {
+    Ended end;
+    end.attempt = slot.attempt;
+    end.slot = index;
+    end.began = slot.began;
+    end.seconds = std::chrono::duration<double>(now() - slot.began).count();
+    end.log = std::move(slot.log);
+    end.outcome.kind = Outcome::Kind::lost;
+    end.outcome.pid = exit.pid;
+    end.outcome.cpu_seconds = std::chrono::duration<double>(exit.cpu).count();
+    end.outcome.peak_rss_bytes = exit.resident_bytes_max;
+    const std::string line = last_line(slot.output.get());
+    end.outcome.error = {
+        "WorkerLost",
+        "its worker ended with " + exit.text() + (line.empty() ? "" : "; its last line: " + line),
+        "SystemError", ""};
+    const auto moved = move_output_to_log(slot.output.get(), options.run_folder / end.log);
+    if (!moved.ok()) {
+      base::log_warning("flow: " + moved.error().message());
+    }
+    slot.busy = false;
+    ended->push_back(std::move(end));
+  }
+  slot.child.reset();
+  slot.socket.reset();
+  slot.kill_at = kNever;
+  --processes;
+}
+
+WorkerPool::WorkerPool(std::unique_ptr<State> state) : state_(std::move(state)) {}
+WorkerPool::WorkerPool(WorkerPool&&) noexcept = default;
+WorkerPool& WorkerPool::operator=(WorkerPool&&) noexcept = default;
+WorkerPool::~WorkerPool() {
+  if (state_ != nullptr) {
+    shut_down(std::chrono::milliseconds(0));
+  }
+}
+
+Result<WorkerPool> WorkerPool::make(WorkerPoolOptions options) {
+  auto state = std::make_unique<State>();
+  state->slots.resize(static_cast<size_t>(options.slots));
+  state->options = std::move(options);
+  state->epoll = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!state->epoll.valid()) {
+    return errno_error(errno, "watching workers");
+  }
+  return WorkerPool(std::move(state));
+}
+
+int WorkerPool::event_fd() const { return state_->epoll.get(); }
+int64_t WorkerPool::processes() const { return state_->processes; }
+
+Result<void> WorkerPool::call(int index, const CallFrame& frame) {
+  Slot& slot = state_->slots[static_cast<size_t>(index)];
+  if (slot.broken && slot.child) {
+    // Its end was reported with its last attempt, or it died idle: make room for a new one now.
+    auto end = slot.child->stop("its connection broke", proc::Millis(0));
+    if (!end.ok()) {
+      return end.error();
+    }
+    std::vector<Ended> none;
+    state_->reap(index, &none);
+  }
+  if (!slot.child) {
+    HR_TRY(state_->spawn(index));
+  }
+  slot.attempt = frame.attempt;
+  slot.busy = true;
+  slot.began = now();
+  slot.log = frame.log;
+  slot.outbox += encode(frame);
+  static_cast<void>(send_some(slot.socket.get(), &slot.outbox));  // a dead worker shows by its end
+  if (!slot.outbox.empty()) {
+    return state_->watch(slot.socket.get(), index, EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
+  }
+  return {};
+}
+
+void WorkerPool::stop(int index) {
+  Slot& slot = state_->slots[static_cast<size_t>(index)];
+  if (!slot.busy || !slot.child) {
+    return;
+  }
+  const auto grace = proc::Millis(state_->options.hello.grace_ms);
+  if (slot.group > 0 && slot.socket.valid()) {
+    slot.outbox += encode_stop();
+    static_cast<void>(send_some(slot.socket.get(), &slot.outbox));
+    slot.kill_at = now() + grace + kKillMargin;
+  } else {
+    slot.child->begin_stop("asked to stop", grace);
+  }
+}
+
+void WorkerPool::poll(std::vector<Ended>* ended) {
+  constexpr int kEventsMax = 64;
+  epoll_event events[kEventsMax];
+  const int count = ::epoll_wait(state_->epoll.get(), events, kEventsMax, 0);
+  for (int i = 0; i < count; ++i) {
+    const auto index = static_cast<int>(events[i].data.u32);
+    // A frame is the rule, an end the exception: the process is only asked when nothing came.
+    if (!state_->read_frames(index, ended)) {
+      state_->reap(index, ended);
+    }
+  }
+  for (size_t i = 0; i < state_->slots.size(); ++i) {
+    Slot& slot = state_->slots[i];
+    if (slot.kill_at != kNever && now() >= slot.kill_at) {
+      slot.kill_at = kNever;
+      if (slot.child) {
+        state_->kill_hard(static_cast<int>(i));
+      }
+    }
+  }
+}
+
+std::optional<Micros> WorkerPool::next_deadline() const {
+  Micros next = kNever;
+  for (const Slot& slot : state_->slots) {
+    next = std::min(next, slot.kill_at);
+  }
+  return next == kNever ? std::nullopt : std::optional(next);
+}
+
+void WorkerPool::shut_down(std::chrono::milliseconds grace) {
+  std::vector<Ended> lost;
+  for (size_t i = 0; i < state_->slots.size(); ++i) {
+    Slot& slot = state_->slots[i];
+    if (!slot.child) {
+      continue;
+    }
+    slot.socket.reset();  // an idle worker, and a command's, end by that
+    if (slot.busy) {
+      slot.child->begin_stop("the run stops", grace);
+    }
+  }
+  const Micros until = now() + grace;
+  bool killed = false;
+  while (state_->processes > 0) {
+    const Micros left = until - now();
+    if (left <= Micros(0)) {
+      if (killed) {
+        return;  // the destructor of Child has the last word
+      }
+      killed = true;
+      for (size_t i = 0; i < state_->slots.size(); ++i) {
+        if (state_->slots[i].child) {
+          state_->kill_hard(static_cast<int>(i));
+        }
+      }
+    }
+    pollfd ready = {state_->epoll.get(), POLLIN, 0};
+    ::poll(&ready, 1, killed ? 5000 : static_cast<int>(left.count() / 1000 + 1));
+    for (size_t i = 0; i < state_->slots.size(); ++i) {
+      state_->reap(static_cast<int>(i), &lost);
+    }
+  }
+}
+
+}  // namespace headrace::flow

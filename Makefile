@@ -88,8 +88,8 @@ rm -f build/$(1)/ctest.xml && \
 ctest --preset $(1) -j $(CORES) --output-junit ctest.xml $(3) $(CTEST_OPTIONS)
 endef
 
-docs-reference: build ## write docs/reference/cli.md again from --help
-	@$(PY) tools/cli_reference.py $(VENV)/bin/headrace docs/reference/cli.md
+docs-reference: build ## write again the pages made from --help and from the table of metrics
+	@$(PY) tools/reference_pages.py $(VENV)/bin/headrace
 
 docs: build $(VENV)/.dev ## the manual, into build/docs
 	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs

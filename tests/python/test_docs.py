@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"(<!-- run by make fresh -->\n)?^```(bash|python)\n(.*?)^```$", re.M | re.S)
 
 sys.path.insert(0, str(ROOT / "tools"))
-import cli_reference  # noqa: E402
+import reference_pages  # noqa: E402
 
 
 def blocks(page: Path) -> list[tuple[int, str, str]]:
@@ -76,8 +76,14 @@ def test_no_code_block_is_of_a_language_that_nothing_runs() -> None:
 
 
 def test_the_command_reference_is_what_the_binary_says(headrace_binary: Path) -> None:
-    written = (ROOT / "docs/reference/cli.md").read_text()
-    assert written == cli_reference.render(str(headrace_binary)), "run `make docs-reference`"
+    written = reference_pages.COMMANDS_PAGE.read_text()
+    expected = reference_pages.commands_page(str(headrace_binary))
+    assert written == expected, "run `make docs-reference`"
+
+
+def test_the_list_of_metrics_is_that_of_the_code() -> None:
+    written = reference_pages.METRICS_PAGE.read_text()
+    assert written == reference_pages.metrics_page(), "run `make docs-reference`"
 
 
 def test_every_environment_variable_in_the_code_is_documented() -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write docs/reference/cli.md from the binary's own --help.
+"""Write the pages of the manual that are made from the product itself.
 
-Usage: cli_reference.py BINARY OUTPUT.md
+docs/reference/cli.md comes from the binary's --help, docs/operations/metrics.md from the table of
+metrics.
+Usage: reference_pages.py BINARY
 """
 
 from __future__ import annotations
@@ -11,14 +13,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-HEAD = """# Commands
+ROOT = Path(__file__).resolve().parent.parent
+COMMANDS_PAGE = ROOT / "docs/reference/cli.md"
+METRICS_PAGE = ROOT / "docs/operations/metrics.md"
 
-This page is made from `headrace --help` by `tools/cli_reference.py`; `make docs-reference` writes
+COMMANDS_HEAD = """# Commands
+
+This page is made from `headrace --help` by `tools/reference_pages.py`; `make docs-reference` writes
 it again.
 
 """
 
-TAIL = """
+COMMANDS_TAIL = """
 ## Exit codes
 
 | code | meaning |
@@ -53,10 +59,15 @@ def names_below(text: str, heading: str) -> list[str]:
     return re.findall(r"^  (\S+(?: \S+)*)(?:  |$)", block, flags=re.MULTILINE)
 
 
-def render(binary: str) -> str:
+def commands_page(binary: str) -> str:
     root = help_of(binary)
     version = root.split()[1].rstrip(":")
-    parts = [HEAD, "```text\n", root.replace(f"headrace {version}:", "headrace:"), "\n```\n"]
+    parts = [
+        COMMANDS_HEAD,
+        "```text\n",
+        root.replace(f"headrace {version}:", "headrace:"),
+        "\n```\n",
+    ]
     for noun in names_below(root, "Nouns"):
         text = help_of(binary, noun)
         verbs = names_below(text, "Verbs")
@@ -69,8 +80,31 @@ def render(binary: str) -> str:
             parts.append(
                 f"\n### headrace {' '.join(words)}\n\n```text\n{help_of(binary, *words)}\n```\n"
             )
-    return "".join(parts) + TAIL
+    return "".join(parts) + COMMANDS_TAIL
+
+
+METRICS_HEAD = """# Metrics
+
+Every process counts on a board in shared memory ([its format](../formats/board.md)); counting costs
+nanoseconds and never blocks. Exporters will show a metric as `headrace_` + its name with `_` for
+the dot, counters with `_total` behind. This page is made from `headrace/base/metric_names.h`.
+
+| metric | type | unit | meaning |
+|---|---|---|---|
+"""
+
+
+def metrics_page() -> str:
+    table = (ROOT / "headrace/base/metric_names.h").read_text()
+    rows = re.findall(
+        r'\{"([\w.]+)",\s*MetricType::(\w+),\s*"([^"]*)",\s*"([^"]*)"\}', table, flags=re.DOTALL
+    )
+    assert len(rows) == table.count("MetricType::"), "a row of kMetrics is not understood"
+    return METRICS_HEAD + "".join(
+        f"| `{name}` | {kind} | {unit or 'count'} | {text} |\n" for name, kind, unit, text in rows
+    )
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(render(sys.argv[1]))
+    COMMANDS_PAGE.write_text(commands_page(sys.argv[1]))
+    METRICS_PAGE.write_text(metrics_page())

@@ -16,7 +16,6 @@ namespace headrace::registry {
 namespace {
 
 constexpr std::string_view kFormatLine = "headrace-registry 1\n";
-constexpr size_t kBackupsKept = 3;
 
 struct NetworkType {
   int64_t magic;
@@ -126,41 +125,6 @@ Result<void> create(const Path& folder, const OpenOptions& options, const Object
   return base::replace_file(folder / "FORMAT", std::string(kFormatLine) + schema.uuid + "\n", 0600);
 }
 
-Result<void> keep_newest_backups(const Path& backups) {
-  std::vector<Path> files;
-  std::error_code code;
-  for (const auto& entry : std::filesystem::directory_iterator(backups, code)) {
-    if (entry.path().extension() == ".db") {
-      files.push_back(entry.path());
-    }
-  }
-  std::sort(files.begin(), files.end());  // names carry version and time
-  for (size_t i = 0; i + kBackupsKept < files.size(); ++i) {
-    std::filesystem::remove(files[i], code);
-  }
-  return {};
-}
-
-Result<void> migrate(Database* database, const Path& folder, std::span<const Migration> steps,
-                     int64_t target) {
-  HR_TRY(const SchemaState schema, read_schema(database));  // again, now under the lock
-  if (schema.version >= target) {
-    return {};
-  }
-  const Path backups = folder / "backup";
-  HR_TRY(base::make_folders(backups));
-  std::string time = base::utc_text(base::system_clock().wall(), 6);
-  std::erase(time, ':');
-  const Path copy = backups / ("registry-" + std::to_string(schema.version) + "-" + time + ".db");
-  HR_TRY(in_context(database->copy_to(copy), "backup before the migration"));
-  HR_TRY(keep_newest_backups(backups));
-  fault::point("migrate.after_backup");
-  HR_TRY(auto transaction, Transaction::begin(database, true));
-  HR_TRY(migrate_schema(database, schema.version, steps));
-  fault::point("migrate.before_commit");
-  return transaction.commit();
-}
-
 }  // namespace
 
 Result<Path> registry_path(std::string_view option) {
@@ -220,7 +184,7 @@ Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& opt
                                           "; open it once for writing to migrate it"};
     }
     const auto move_on = [&](Database* database) {
-      return migrate(database, folder, migrations(), kSchemaVersion);
+      return migrate_with_backup(database, folder, migrations(), kSchemaVersion);
     };
     HR_TRY(state->writer.exclusive(move_on));
   }

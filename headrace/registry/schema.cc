@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/registry/schema.h"
 
+#include <algorithm>
+#include <filesystem>
+
+#include "headrace/registry/fault.h"
 #include "headrace/registry/object_store.h"
 
 namespace headrace::registry {
 
 namespace {
+
+constexpr size_t kBackupsKept = 3;
 
 // Times are microseconds since the epoch, UTC. version.state: 0 ready, 1 deleted, 2 deleted and its
 // files collected. docs/formats/registry-database.md explains each
@@ -73,6 +79,21 @@ Result<std::string> meta_value(Database* database, std::string_view key) {
   return std::string(row ? select.text(0) : std::string_view());
 }
 
+Result<void> keep_newest_backups(const base::Path& backups) {
+  std::vector<base::Path> files;
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(backups, code)) {
+    if (entry.path().extension() == ".db") {
+      files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());  // names carry version and time
+  for (size_t i = 0; i + kBackupsKept < files.size(); ++i) {
+    std::filesystem::remove(files[i], code);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> create_schema(Database* database, const std::string& uuid, int64_t now_us) {
@@ -125,6 +146,27 @@ Result<void> migrate_schema(Database* database, int64_t from, std::span<const Mi
                                     std::string(check.text(0)) + " points nowhere"};
   }
   return {};
+}
+
+Result<void> migrate_with_backup(Database* database, const base::Path& folder,
+                                 std::span<const Migration> steps, int64_t target) {
+  HR_TRY(const SchemaState schema, read_schema(database));  // again, now under the lock
+  if (schema.version >= target) {
+    return {};
+  }
+  const base::Path backups = folder / "backup";
+  HR_TRY(base::make_folders(backups));
+  std::string time = base::utc_text(base::system_clock().wall(), 6);
+  std::erase(time, ':');
+  const base::Path copy =
+      backups / ("registry-" + std::to_string(schema.version) + "-" + time + ".db");
+  HR_TRY(in_context(database->copy_to(copy), "backup before the migration"));
+  HR_TRY(keep_newest_backups(backups));
+  fault::point("migrate.after_backup");
+  HR_TRY(auto transaction, Transaction::begin(database, true));
+  HR_TRY(migrate_schema(database, schema.version, steps));
+  fault::point("migrate.before_commit");
+  return transaction.commit();
 }
 
 std::span<const Migration> migrations() { return {}; }

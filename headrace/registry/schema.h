@@ -34,6 +34,10 @@ Result<SchemaState> read_schema(Database* database);
 
 /// Apply what is missing in the open transaction, then check foreign keys.
 Result<void> migrate_schema(Database* database, int64_t from, std::span<const Migration> steps);
+/// Under the writer's lock: read the version again, copy the database into backup/ (the newest
+/// three are kept), migrate in one transaction. Nothing to do is fine.
+Result<void> migrate_with_backup(Database* database, const base::Path& folder,
+                                 std::span<const Migration> steps, int64_t target);
 /// The product's steps.
 std::span<const Migration> migrations();
 

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -49,84 +48,19 @@ struct OptionField {
   std::vector<std::string_view> choices;
 };
 
-inline std::string strip(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  return first == std::string_view::npos
-             ? std::string()
-             : std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
-}
-
-/// Numbers also come as typed on a command line.
-inline Result<double> read_number(const Json& value) {
-  if (value.is_number()) {
-    return value.number();
-  }
-  if (value.is_string()) {
-    const std::string text = strip(value.string());
-    double number = 0.0;
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (code == std::errc() && end == text.data() + text.size() && std::isfinite(number)) {
-      return number;
-    }
-  }
-  return Error{Errc::invalid_argument, "is no number"};
-}
-
-inline Result<int64_t> read_integer(const Json& value) {
-  if (value.is_integer()) {
-    return value.integer();
-  }
-  auto number = read_number(value);
-  if (!number.ok() || std::fabs(*number) > 9e15 || *number != std::floor(*number)) {
-    return Error{Errc::invalid_argument, "is no integer"};
-  }
-  return static_cast<int64_t>(*number);
-}
-
-inline Result<bool> read_boolean(const Json& value) {
-  if (value.is_bool()) {
-    return value.boolean();
-  }
-  const std::string text = value.is_string() ? strip(value.string()) : std::string();
-  if (text == "true" || text == "yes" || text == "on" || text == "1") {
-    return true;
-  }
-  if (text == "false" || text == "no" || text == "off" || text == "0") {
-    return false;
-  }
-  return Error{Errc::invalid_argument, "is neither true nor false"};
-}
-
+/// Without blanks around it.
+std::string strip(std::string_view text);
+/// Numbers also come as typed on a command line; the error ends a sentence that names the option.
+Result<double> read_number(const Json& value);
+Result<int64_t> read_integer(const Json& value);
+Result<bool> read_boolean(const Json& value);
 /// A list as JSON, or as text with commas; an empty text is an empty list.
-inline Result<std::vector<Json>> read_list(const Json& value) {
-  if (value.is_array()) {
-    return value.items();
-  }
-  std::vector<Json> items;
-  if (!value.is_string()) {
-    items.push_back(value);
-    return items;
-  }
-  std::string_view rest = value.string();
-  while (!strip(rest).empty()) {
-    const size_t comma = rest.find(',');
-    items.emplace_back(strip(rest.substr(0, comma)));
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
-  }
-  return items;
-}
+Result<std::vector<Json>> read_list(const Json& value);
+Result<void> check_choice(const std::vector<std::string_view>& choices, const std::string& text);
+/// As typed on a command line.
+std::string option_text(const Json& value);
 
-template <typename Number>
-Result<void> check_range(Number value, double min, double max) {
-  const auto number = static_cast<double>(value);
-  if (number >= min && number <= max) {
-    return {};
-  }
-  std::string range = std::isinf(max)   ? fmt::format("at least {}", min)
-                      : std::isinf(min) ? fmt::format("at most {}", max)
-                                        : fmt::format("{} to {}", min, max);
-  return Error{Errc::invalid_argument, fmt::format("must be {}", range)};
-}
+Result<void> check_range(double number, double min, double max);
 
 /// Store a value in the member a row stands for.
 template <typename T>
@@ -144,7 +78,7 @@ class OptionSetter {
     }
     HR_TRY(const int64_t number, read_integer(value_));
     if (!(field_.is_auto && number == -1)) {
-      HR_TRY(check_range(number, field_.min, field_.max));
+      HR_TRY(check_range(static_cast<double>(number), field_.min, field_.max));
     }
     if (number != static_cast<int64_t>(static_cast<Integer>(number))) {
       return Error{Errc::invalid_argument, "is too large"};
@@ -169,7 +103,7 @@ class OptionSetter {
     }
     const std::string text = is_number ? number_text(value_.number()) : strip(value_.string());
     if (!field_.choices.empty()) {
-      HR_TRY(check_choice(text));
+      HR_TRY(check_choice(field_.choices, text));
     }
     options_->*member = text;
     return {};
@@ -179,7 +113,7 @@ class OptionSetter {
     std::vector<int> numbers;
     for (const Json& item : items) {
       HR_TRY(const int64_t number, read_integer(item));
-      HR_TRY(check_range(number, field_.min, field_.max));
+      HR_TRY(check_range(static_cast<double>(number), field_.min, field_.max));
       numbers.push_back(static_cast<int>(number));
     }
     options_->*member = std::move(numbers);
@@ -190,7 +124,7 @@ class OptionSetter {
     std::vector<double> numbers;
     for (const Json& item : items) {
       HR_TRY(const double number, read_number(item));
-      HR_TRY(check_range(number, field_.min, field_.max));
+      HR_TRY(check_range(static_cast<double>(number), field_.min, field_.max));
       numbers.push_back(number);
     }
     options_->*member = std::move(numbers);
@@ -204,7 +138,7 @@ class OptionSetter {
         return Error{Errc::invalid_argument, "is no list of texts"};
       }
       if (!field_.choices.empty()) {
-        HR_TRY(check_choice(item.string()));
+        HR_TRY(check_choice(field_.choices, item.string()));
       }
       texts.push_back(item.string());
     }
@@ -213,18 +147,6 @@ class OptionSetter {
   }
 
  private:
-  Result<void> check_choice(const std::string& text) const {
-    std::string known;
-    for (const std::string_view choice : field_.choices) {
-      if (choice == text) {
-        return {};
-      }
-      known += known.empty() ? "" : ", ";
-      known += choice;
-    }
-    return Error{Errc::invalid_argument, fmt::format("must be one of {}", known)};
-  }
-
   T* options_;
   const OptionField<T>& field_;
   const Json& value_;
@@ -257,22 +179,6 @@ std::string_view option_type(const OptionField<T>& field) {
   constexpr std::string_view kTypes[] = {"integer", "integer",  "number",  "boolean",
                                          "text",    "integers", "numbers", "texts"};
   return kTypes[field.member.index()];
-}
-
-/// As typed on a command line.
-inline std::string option_text(const Json& value) {
-  if (value.is_string()) {
-    return value.string();
-  }
-  if (!value.is_array()) {
-    return value.dump();
-  }
-  std::string text;
-  for (const Json& item : value.items()) {
-    text += text.empty() ? "" : ",";
-    text += option_text(item);
-  }
-  return text;
 }
 
 template <typename T>

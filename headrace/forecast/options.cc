@@ -12,14 +12,18 @@ using internal::OptionField;
 
 namespace {
 
-// The tables are made on first use and never change; every caller only reads them.
-const std::vector<OptionField<TrainOptions>>& train_fields() {
+std::vector<OptionField<TrainOptions>> task_fields() {
   using T = TrainOptions;
-  static const std::vector<OptionField<T>> fields = {
+  return {
       {"horizon", "task", &T::horizon, "steps to forecast; required", 1, 100000},
       {"season", "task", &T::season,
        "steps of one season for metrics and naive methods; 0 = by frequency", 0, 1000000},
+  };
+}
 
+std::vector<OptionField<TrainOptions>> covariates_fields() {
+  using T = TrainOptions;
+  return {
       {"categories", "covariates", &T::categories, "columns with a category per item"},
       {"static_reals", "covariates", &T::static_reals, "columns with a number per item"},
       {"dynamic_reals", "covariates", &T::dynamic_reals,
@@ -28,7 +32,12 @@ const std::vector<OptionField<TrainOptions>>& train_fields() {
        "keep index 0 for categories that training did not see; otherwise they are an error"},
       {"standardize", "covariates", &T::standardize,
        "bring real covariates to mean 0 and standard deviation 1"},
+  };
+}
 
+std::vector<OptionField<TrainOptions>> inputs_fields() {
+  using T = TrainOptions;
+  return {
       {"context", "inputs", &T::context,
        "steps the network is unrolled over the past; auto = horizon", 1, 100000, true},
       {"lags", "inputs", &T::lags, "past values a step sees, in steps; empty = by frequency", 1,
@@ -71,7 +80,12 @@ const std::vector<OptionField<TrainOptions>>& train_fields() {
        0},
       {"scale_floor", "inputs", &T::scale_floor,
        "smallest scale of a window as a share of the item's mean; 0 = none", 0, 1},
+  };
+}
 
+std::vector<OptionField<TrainOptions>> network_fields() {
+  using T = TrainOptions;
+  return {
       {"distribution",
        "network",
        &T::distribution,
@@ -83,7 +97,12 @@ const std::vector<OptionField<TrainOptions>>& train_fields() {
       {"hidden", "network", &T::hidden, "LSTM cells per layer", 1, 1024},
       {"layers", "network", &T::layers, "LSTM layers", 1, 8},
       {"dropout", "network", &T::dropout, "between layers, in training only", 0, 0.99},
+  };
+}
 
+std::vector<OptionField<TrainOptions>> training_fields() {
+  using T = TrainOptions;
+  return {
       {"epochs", "training", &T::epochs,
        "at most; auto = 100 for a global model, 20 for local ones", 1, 1000000, true},
       {"batches_per_epoch", "training", &T::batches_per_epoch, "optimiser steps of an epoch", 1,
@@ -108,7 +127,12 @@ const std::vector<OptionField<TrainOptions>>& train_fields() {
       {"min_past", "training", &T::min_past,
        "values a training window has before its horizon, at least", 0, 1000000},
       {"seed", "training", &T::seed, "of all random numbers", 0},
+  };
+}
 
+std::vector<OptionField<TrainOptions>> validation_fields() {
+  using T = TrainOptions;
+  return {
       {"validation_windows", "validation", &T::validation_windows,
        "horizons held out at the end of each item; auto = 1 for local models, 0 for a global one",
        0, 1000, true},
@@ -139,7 +163,12 @@ const std::vector<OptionField<TrainOptions>>& train_fields() {
        kNoLimit,
        false,
        {"none", "full"}},
+  };
+}
 
+std::vector<OptionField<TrainOptions>> averaging_fields() {
+  using T = TrainOptions;
+  return {
       {"snapshots", "averaging", &T::snapshots, "best epochs whose weights are used together", 1,
        100},
       {"snapshot_use",
@@ -157,10 +186,28 @@ const std::vector<OptionField<TrainOptions>>& train_fields() {
        "models with seeds of their own whose forecasts are mixed; auto = 1, or those of the warm "
        "start",
        1, 64, true},
+  };
+}
 
+std::vector<OptionField<TrainOptions>> parity_fields() {
+  using T = TrainOptions;
+  return {
       {"parity", "parity", &T::parity,
        "do exactly what GluonTS does: all lags, its scale rule, no validation, best training loss"},
   };
+}
+
+// The tables are made on first use and never change; every caller only reads them.
+const std::vector<OptionField<TrainOptions>>& train_fields() {
+  static const std::vector<OptionField<TrainOptions>> fields = [] {
+    std::vector<OptionField<TrainOptions>> all;
+    for (auto part :
+         {task_fields(), covariates_fields(), inputs_fields(), network_fields(), training_fields(),
+          validation_fields(), averaging_fields(), parity_fields()}) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }();
   return fields;
 }
 

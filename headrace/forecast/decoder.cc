@@ -14,10 +14,9 @@ namespace {
 
 constexpr size_t kTransposeSlack = 16;  // floats a transposition may read past a row
 
-/// One layer's state. The rows' h of the step before lie below x, where the product reads them; the
-/// new h go to the other of the two, which the next step reads.
+/// One layer's state. A step reads one h and writes the other; ones follow each.
 struct DecoderLayer {
-  AlignedVector<float> x[2];  ///< [block][depth][width]
+  AlignedVector<float> h[2];  ///< [block][hidden + 1][width]
   AlignedVector<float> c;     ///< [block][hidden][width]
 };
 
@@ -37,10 +36,11 @@ struct Decoder::State {
   size_t input_stride;
   size_t rows = 0;
   std::vector<Block> blocks;
-  size_t current = 0;           ///< which x is read by the next step
+  size_t current = 0;           ///< which h is read by the next step
   bool embeddings_new = false;  ///< `start` is out of date
   AlignedVector<float> inputs;  ///< [rows][input_stride]
   std::vector<int> categories;  ///< [rows][embeddings]
+  AlignedVector<float> x;       ///< [inputs][width], a block at a time
   std::vector<DecoderLayer> layers;
   AlignedVector<float> start;        ///< [block][hidden * 4][width]
   AlignedVector<float> embedded;     ///< [embedding columns][width]
@@ -60,17 +60,17 @@ Decoder::State::State(const NetworkShape& shape, size_t rows_limit,
   inputs.resize(padded * input_stride + kTransposeSlack);
   categories.resize(rows_max * shape.embeddings.size());
   layers.resize(network.layers());
-  for (size_t l = 0; l < layers.size(); ++l) {
-    for (AlignedVector<float>& x : layers[l].x) {
-      x.resize(network.layer(l).depth * padded);
+  for (DecoderLayer& layer : layers) {
+    for (AlignedVector<float>& h : layer.h) {
+      h.resize((hidden + 1) * padded);
     }
-    layers[l].c.resize(hidden * padded);
+    layer.c.resize(hidden * padded);
   }
+  x.resize(network.layer(0).inputs * kWidthMax);
   if (!shape.embeddings.empty()) {
     start.resize(4 * hidden * padded);
     embedded.resize(network.embedding_columns() * kWidthMax);
   }
-  outputs.resize((hidden + 1) * kWidthMax);
   raw.resize(network.heads() * kWidthMax);
   distributions.resize(rows_max * network.heads());
 }
@@ -93,32 +93,30 @@ void Decoder::State::step_block(const Block& block) {
   const size_t hidden = network.hidden();
   const auto lags = static_cast<size_t>(network.shape().lags);
   const float* in = &inputs[block.first * input_stride];
-  float* x = &layers[0].x[current][block.first * network.layer(0).depth];
-  kernel.transpose(in, input_stride, lags, width, x);
+  kernel.transpose(in, input_stride, lags, width, x.data());
   kernel.transpose(in + lags + network.embedding_columns(), input_stride,
-                   network.layer(0).inputs - lags, width, x + lags * width);
+                   network.layer(0).inputs - lags, width, &x[lags * width]);
+  const size_t h_block = block.first * (hidden + 1);
+  const float* below = x.data();
   for (size_t l = 0; l < layers.size(); ++l) {
-    const PackedNetwork::Layer& layer = network.layer(l);
-    const bool is_top = l + 1 == layers.size();
     ForwardArgs args;
-    args.weights = layer.forward.data();
-    args.x = &layers[l].x[current][block.first * layer.depth];
+    args.weights = network.layer(l).forward.data();
     args.start = l == 0 && !start.empty() ? &start[block.first * 4 * hidden] : nullptr;
-    args.depth = layer.depth;
+    args.x = below;
+    args.inputs = network.layer(l).inputs;
+    args.h_before = &layers[l].h[current][h_block];
     args.hidden = hidden;
     args.width = width;
     args.c_before = &layers[l].c[block.first * hidden];
     args.c_after = &layers[l].c[block.first * hidden];
     args.c_stride = width;
-    args.h = &layers[l].x[1 - current][block.first * layer.depth + layer.inputs * width];
-    args.above = is_top ? outputs.data()
-                        : &layers[l + 1].x[current][block.first * network.layer(l + 1).depth];
+    args.h = &layers[l].h[1 - current][h_block];
     kernel.forward(args);
+    below = args.h;
   }
-  std::fill_n(&outputs[hidden * width], width, 1.0F);
   MultiplyArgs product;
   product.weights = network.head_weights();
-  product.x = outputs.data();
+  product.x = below;
   product.depth = hidden + 1;
   product.rows = network.heads();
   product.width = width;
@@ -167,15 +165,15 @@ void Decoder::reset(int rows) {
   s.rows = static_cast<size_t>(rows);
   s.blocks = make_blocks(s.rows);
   s.embeddings_new = true;
-  for (size_t l = 0; l < s.layers.size(); ++l) {
-    const size_t depth = s.network.layer(l).depth;
-    for (AlignedVector<float>& x : s.layers[l].x) {
-      std::fill(x.begin(), x.end(), 0.0F);
+  const size_t hidden = s.network.hidden();
+  for (DecoderLayer& layer : s.layers) {
+    for (AlignedVector<float>& h : layer.h) {
+      std::fill(h.begin(), h.end(), 0.0F);
       for (const Block& block : s.blocks) {
-        std::fill_n(&x[block.first * depth + (depth - 1) * block.width], block.width, 1.0F);
+        std::fill_n(&h[block.first * (hidden + 1) + hidden * block.width], block.width, 1.0F);
       }
     }
-    std::fill(s.layers[l].c.begin(), s.layers[l].c.end(), 0.0F);
+    std::fill(layer.c.begin(), layer.c.end(), 0.0F);
   }
 }
 
@@ -226,10 +224,9 @@ void Decoder::repeat(int copies) {
   for (size_t row = 0; row < s.rows; ++row) {
     const size_t from = row / times;
     for (size_t l = 0; l < s.layers.size(); ++l) {
-      const PackedNetwork::Layer& layer = s.network.layer(l);
       for (size_t u = 0; u < hidden; ++u) {
-        State::lane(&s.layers[l].x[current], layer.depth, s.blocks, layer.inputs + u, row) =
-            State::lane(&old[l].x[current], layer.depth, before, layer.inputs + u, from);
+        State::lane(&s.layers[l].h[current], hidden + 1, s.blocks, u, row) =
+            State::lane(&old[l].h[current], hidden + 1, before, u, from);
         State::lane(&s.layers[l].c, hidden, s.blocks, u, row) =
             State::lane(&old[l].c, hidden, before, u, from);
       }

@@ -20,8 +20,10 @@ inline constexpr size_t kWidthMax = 32;
 /// Steps whose gate gradients are kept until weights' gradients are summed over them: 4 * 32 rows
 /// of one register tile's columns fill half of a 32 KiB L1.
 inline constexpr size_t kSlots = 4;
-/// Rows kept per unit for the backward pass: i f g o c tanh(c).
-inline constexpr size_t kSaved = 6;
+/// Rows kept per unit for the backward pass: i f g o c. What is kept of all steps is more than L2
+/// holds and moves between caches twice, so it is as little as can be: tanh(c) is h / o again, and
+/// layers' inputs are made anew.
+inline constexpr size_t kSaved = 5;
 
 /// `total` cut into as few tiles of at most `max` as possible, of nearly equal size.
 struct Tiling {
@@ -60,19 +62,22 @@ struct Ahead {
 };
 
 struct ForwardArgs {
-  const float* weights = nullptr;  ///< per tile of units: [depth][units * 4]; i, f, o halved
-  const float* x = nullptr;        ///< [depth][width]
-  const float* start = nullptr;    ///< [hidden * 4][width], what the sums start from; null: 0
-  size_t depth = 0;
+  const float* weights = nullptr;  ///< per tile of units: [inputs + hidden + 1][units * 4]; the
+                                   ///< last row is the bias; i, f, o are halved
+  const float* start = nullptr;  ///< [hidden * 4][width], what the sums start from; null: 0
+  const float* x = nullptr;      ///< [inputs][width]
+  size_t inputs = 0;
+  const float* h_before = nullptr;  ///< [hidden + 1][width], the last row ones
   size_t hidden = 0;
   size_t width = 0;
   const float* c_before = nullptr;  ///< [hidden] rows of width, `c_stride` apart
   float* c_after = nullptr;         ///< as c_before; may be the same
   size_t c_stride = 0;
-  float* saved = nullptr;  ///< [hidden][kSaved][width], or null; then c_after is its row 4
-  float* h = nullptr;      ///< [hidden][width]
-  float* above = nullptr;  ///< [hidden][width]: h times the dropout factors; null for the top layer
+  float* saved = nullptr;    ///< [hidden][kSaved][width], or null; then c_after is its row 4
+  float* h = nullptr;        ///< [hidden][width]
+  float* dropped = nullptr;  ///< [hidden][width]: h times the dropout factors, if they are on
   Dropout dropout;
+  Ahead ahead;  ///< used when `saved` is not null
 };
 
 struct MultiplyArgs {
@@ -82,7 +87,7 @@ struct MultiplyArgs {
   size_t rows = 0;
   size_t width = 0;
   float* out = nullptr;  ///< [rows][width]
-  Ahead ahead[2];
+  Ahead ahead[3];
 };
 
 struct GateGradientArgs {
@@ -90,6 +95,7 @@ struct GateGradientArgs {
   size_t width = 0;
   const float* saved = nullptr;     ///< of this step
   const float* c_before = nullptr;  ///< [hidden] rows, kSaved * width apart
+  const float* h = nullptr;         ///< [hidden][width], of this step
   const float* d_h = nullptr;       ///< [hidden][width], from the next step
   const float* d_above = nullptr;   ///< [hidden][width], from the layer above; null for the top
   Dropout dropout;                  ///< on d_above
@@ -105,15 +111,16 @@ struct GateGradientArgs {
 };
 
 struct WeightGradientArgs {
-  const float* x = nullptr;  ///< [steps] times [depth][width], `x_stride` apart
+  const float* x = nullptr;  ///< [steps] times [rows][width], `x_stride` apart
   size_t x_stride = 0;
   const float* d_rows = nullptr;  ///< [group][steps * width][columns], groups `group_stride` apart
   size_t group_stride = 0;
   size_t groups = 0;
   size_t steps = 0;
-  size_t depth = 0;
+  size_t rows = 0;
   size_t width = 0;
-  float* out = nullptr;  ///< [group][depth][columns], +=
+  float* out = nullptr;  ///< [group][rows][columns], +=, groups `out_stride` apart
+  size_t out_stride = 0;
 };
 
 struct HeadGradientArgs {
@@ -135,6 +142,8 @@ struct LstmKernels {
   /// next multiple of 16 columns.
   void (*transpose)(const float* in, size_t stride, size_t columns, size_t width, float* out);
   void (*dropout)(const DropoutArgs& args);
+  /// out = in * dropout factors, [hidden][width].
+  void (*drop)(const Dropout& dropout, const float* in, size_t hidden, size_t width, float* out);
   void (*forward)(const ForwardArgs& args);
   void (*multiply)(const MultiplyArgs& args);
   void (*gate_gradient)(const GateGradientArgs& args);

@@ -34,6 +34,8 @@ constexpr size_t kColumns = 2 * kLanes;
 /// Units whose gates fill whole squares of vectors.
 constexpr size_t kUnitsPerPass = kLanes >= 4 ? kLanes / 4 : 1;
 
+constexpr size_t kLine = 64;
+
 /// Lines fetched while a product runs: one per k, `step` bytes apart. Nothing when kPrefetch is
 /// not.
 template <bool kPrefetch>
@@ -46,6 +48,30 @@ struct Fetch {
       at += step;
     }
   }
+};
+
+/// Spreads the memory to be fetched over a product's tiles, one line per k.
+class Fetches {
+ public:
+  Fetches(const Ahead* ahead, size_t count) : ahead_(ahead), end_(ahead + count) {}
+  /// The part of the next tile, which has room for `lines`; at null when all is fetched.
+  Fetch<true> next(size_t lines) {
+    while (ahead_ != end_ && done_ >= ahead_->bytes) {
+      ++ahead_;
+      done_ = 0;
+    }
+    if (ahead_ == end_) {
+      return {};
+    }
+    const char* at = static_cast<const char*>(ahead_->begin) + done_;
+    done_ += lines * kLine;
+    return {at, kLine};
+  }
+
+ private:
+  const Ahead* ahead_;
+  const Ahead* end_;
+  size_t done_ = 0;
 };
 
 /// sums[r][v] += weight(r, k) * x[k * x_step + v * kLanes ...] for all k < depth, where weight(r,
@@ -149,9 +175,10 @@ void dropout(const DropoutArgs& a) {
 }
 
 /// `value` times 0 or the factor, for one vector of rows of one unit.
-HWY_INLINE V drop(const Dropout& dropout, size_t unit, size_t lane, size_t width, V value) {
+template <size_t kWidth>
+HWY_INLINE V dropped(const Dropout& dropout, size_t unit, size_t lane, V value) {
   const D d;
-  const uint8_t* keep = dropout.keep + (unit * width + lane) / 8;
+  const uint8_t* keep = dropout.keep + (unit * kWidth + lane) / 8;
   const V scaled = value * hn::Set(d, dropout.factor);
   if constexpr (kLanes >= 8) {
     return hn::IfThenElseZero(hn::LoadMaskBits(d, keep), scaled);
@@ -161,40 +188,68 @@ HWY_INLINE V drop(const Dropout& dropout, size_t unit, size_t lane, size_t width
   }
 }
 
+template <size_t kWidth>
+void drop_width(const Dropout& dropout, const float* in, size_t hidden, float* out) {
+  const D d;
+  for (size_t unit = 0; unit < hidden; ++unit) {
+    for (size_t lane = 0; lane < kWidth; lane += kLanes, in += kLanes, out += kLanes) {
+      hn::Store(dropped<kWidth>(dropout, unit, lane, hn::Load(d, in)), d, out);
+    }
+  }
+}
+
+void drop(const Dropout& dropout, const float* in, size_t hidden, size_t width, float* out) {
+  width == kWidthMax ? drop_width<kWidthMax>(dropout, in, hidden, out)
+                     : drop_width<kWidthMax / 2>(dropout, in, hidden, out);
+}
+
 // ---------------------------------------------------------------------------------- forward
 
+/// Vectors of rows in one tile.
+template <size_t kWidth>
+inline constexpr size_t kTileVectors = kWidth / kLanes < 2 ? 1 : 2;
+
 /// Cell and output of one unit for one vector of rows, from its gates.
-template <bool kSave>
+template <size_t kWidth>
 HWY_INLINE void cell(const ForwardArgs& a, size_t unit, size_t lane, V i, V f, V g, V o) {
   const D d;
   const V before = hn::Load(d, a.c_before + unit * a.c_stride + lane);
   const V c = hn::MulAdd(f, before, i * g);
   hn::Store(c, d, a.c_after + unit * a.c_stride + lane);
-  const V tanh_c = tanh_of(d, c);
-  const V h = o * tanh_c;
-  hn::Store(h, d, a.h + unit * a.width + lane);
-  if constexpr (kSave) {
-    hn::Store(tanh_c, d, a.saved + (unit * kSaved + 5) * a.width + lane);
-  }
-  if (a.above != nullptr) {
-    const V up = a.dropout.keep == nullptr ? h : drop(a.dropout, unit, lane, a.width, h);
-    hn::Store(up, d, a.above + unit * a.width + lane);
+  const V h = o * tanh_of(d, c);
+  hn::Store(h, d, a.h + unit * kWidth + lane);
+  if (a.dropout.keep != nullptr) {
+    hn::Store(dropped<kWidth>(a.dropout, unit, lane, h), d, a.dropped + unit * kWidth + lane);
   }
 }
 
-/// One tile for kVectors vectors of rows. The loop over the rows stays outside: inside it, GCC
-/// would keep tanh's constants in registers across the sums and spill those.
-template <size_t kUnits, size_t kVectors, bool kSave>
-HWY_NOINLINE void forward_tile(const ForwardArgs& a, const float* weights, size_t unit,
-                               size_t lane) {
-  V sums[4 * kUnits][kVectors];
-  load_sums(a.start == nullptr ? nullptr : a.start + unit * 4 * a.width + lane, a.width, sums);
-  // The saved rows of this tile are written at its end: half a line each k covers them.
-  Fetch<kSave> fetch;
-  if constexpr (kSave) {
-    fetch = {reinterpret_cast<const char*>(a.saved + unit * kSaved * a.width), 32};
+/// The sums of a tile over x, then over h. With kFetch what the tile will write is fetched
+/// meanwhile, or else the stores would wait for memory that left the caches since the last batch;
+/// then `fetch`.
+template <size_t kWidth, bool kFetch, size_t kRows, size_t kVectors>
+HWY_INLINE void tile_sums(const ForwardArgs& a, const float* weights, size_t unit, size_t lane,
+                          Fetch<kFetch> fetch, V (&sums)[kRows][kVectors]) {
+  Fetch<kFetch> own;
+  if constexpr (kFetch) {
+    own = {reinterpret_cast<const char*>(a.saved + unit * kSaved * kWidth), kLine};
+    for (size_t at = 0; at < kRows / 4 * kWidth; at += kLine / sizeof(float)) {
+      __builtin_prefetch(a.h + unit * kWidth + at, 1, 3);
+    }
   }
-  product<4 * kUnits, kVectors, 1>(weights, 4 * kUnits, a.x + lane, a.width, a.depth, fetch, sums);
+  product<kRows, kVectors, 1>(weights, kRows, a.x + lane, kWidth, a.inputs, own, sums);
+  product<kRows, kVectors, 1>(weights + a.inputs * kRows, kRows, a.h_before + lane, kWidth,
+                              a.hidden + 1, fetch, sums);
+}
+
+/// One tile for the vectors of rows at `lane`. The loop over the rows stays outside: inside it, GCC
+/// would keep tanh's constants in registers across the sums and spill those.
+template <size_t kUnits, size_t kWidth, bool kSave>
+HWY_NOINLINE void forward_tile(const ForwardArgs& a, const float* weights, size_t unit, size_t lane,
+                               Fetch<kSave> fetch) {
+  constexpr size_t kVectors = kTileVectors<kWidth>;
+  V sums[4 * kUnits][kVectors];
+  load_sums(a.start == nullptr ? nullptr : a.start + unit * 4 * kWidth + lane, kWidth, sums);
+  tile_sums<kWidth, kSave>(a, weights, unit, lane, fetch, sums);
   // All gates before all cells: each is a long chain of dependent operations, and so many chains
   // at a time keep the core busy.
   const D d;
@@ -208,8 +263,8 @@ HWY_NOINLINE void forward_tile(const ForwardArgs& a, const float* weights, size_
         sums[r][v] = hn::MulAdd(half, sums[r][v], half);
       }
       if constexpr (kSave) {
-        hn::Store(sums[r][v], d,
-                  a.saved + ((unit + r / 4) * kSaved + r % 4) * a.width + lane + v * kLanes);
+        float* saved = a.saved + ((unit + r / 4) * kSaved + r % 4) * kWidth + lane;
+        hn::Store(sums[r][v], d, saved + v * kLanes);
       }
     }
   }
@@ -217,111 +272,90 @@ HWY_NOINLINE void forward_tile(const ForwardArgs& a, const float* weights, size_
   for (size_t u = 0; u < kUnits; ++u) {
 #pragma GCC unroll 2
     for (size_t v = 0; v < kVectors; ++v) {
-      cell<kSave>(a, unit + u, lane + v * kLanes, sums[4 * u][v], sums[4 * u + 1][v],
-                  sums[4 * u + 2][v], sums[4 * u + 3][v]);
+      cell<kWidth>(a, unit + u, lane + v * kLanes, sums[4 * u][v], sums[4 * u + 1][v],
+                   sums[4 * u + 2][v], sums[4 * u + 3][v]);
     }
   }
 }
 
-using ForwardTile = void (*)(const ForwardArgs&, const float*, size_t, size_t);
-
-template <size_t kVectors, bool kSave, size_t... kSizes>
+template <size_t kWidth, bool kSave, size_t... kSizes>
 void forward_tiles(const ForwardArgs& a, std::index_sequence<kSizes...> /*sizes*/) {
-  static constexpr std::array<ForwardTile, sizeof...(kSizes)> kTile = {
-      &forward_tile<kSizes + 1, kVectors, kSave>...};
+  using Tile = void (*)(const ForwardArgs&, const float*, size_t, size_t, Fetch<kSave>);
+  static constexpr std::array<Tile, sizeof...(kSizes)> kTile = {
+      &forward_tile<kSizes + 1, kWidth, kSave>...};
   const Tiling tiling(a.hidden, kUnitsMax);
+  Fetches fetches(&a.ahead, 1);
   const float* weights = a.weights;
   size_t unit = 0;
   for (size_t tile = 0; tile < tiling.tiles; ++tile) {
     const size_t units = tiling.size(tile);
-    for (size_t lane = 0; lane < a.width; lane += kVectors * kLanes) {
-      kTile[units - 1](a, weights, unit, lane);
+    Fetch<kSave> fetch;
+    if constexpr (kSave) {
+      fetch = fetches.next(a.hidden + 1);
     }
-    weights += a.depth * 4 * units;
+    for (size_t lane = 0; lane < kWidth; lane += kTileVectors<kWidth> * kLanes) {
+      kTile[units - 1](a, weights, unit, lane, fetch);
+    }
+    weights += (a.inputs + a.hidden + 1) * 4 * units;
     unit += units;
   }
 }
 
-template <size_t kVectors>
+template <size_t kWidth>
 void forward_width(const ForwardArgs& a) {
   if (a.saved != nullptr) {
-    forward_tiles<kVectors, true>(a, std::make_index_sequence<kUnitsMax>());
+    forward_tiles<kWidth, true>(a, std::make_index_sequence<kUnitsMax>());
   } else {
-    forward_tiles<kVectors, false>(a, std::make_index_sequence<kUnitsMax>());
+    forward_tiles<kWidth, false>(a, std::make_index_sequence<kUnitsMax>());
   }
 }
 
 void forward(const ForwardArgs& a) {
-  a.width % kColumns == 0 ? forward_width<2>(a) : forward_width<1>(a);
+  a.width == kWidthMax ? forward_width<kWidthMax>(a) : forward_width<kWidthMax / 2>(a);
 }
 
 // --------------------------------------------------------------------------------- products
 
-template <size_t kRows, size_t kVectors, bool kPrefetch>
+template <size_t kRows, size_t kWidth, bool kPrefetch>
 void multiply_tile(const MultiplyArgs& a, const float* weights, float* out,
                    Fetch<kPrefetch> fetch) {
-  for (size_t lane = 0; lane < a.width; lane += kVectors * kLanes) {
+  constexpr size_t kVectors = kTileVectors<kWidth>;
+  for (size_t lane = 0; lane < kWidth; lane += kVectors * kLanes) {
     V sums[kRows][kVectors];
     load_sums(nullptr, 0, sums);
-    product<kRows, kVectors, 1>(weights, kRows, a.x + lane, a.width, a.depth, fetch, sums);
-    store_sums(sums, a.width, out + lane);
+    product<kRows, kVectors, 1>(weights, kRows, a.x + lane, kWidth, a.depth, fetch, sums);
+    store_sums(sums, kWidth, out + lane);
   }
 }
 
-/// Spreads the memory to be fetched over the tiles, one line per k.
-class Fetches {
- public:
-  explicit Fetches(const MultiplyArgs& a) : ahead_(a.ahead), depth_(a.depth) {}
-  /// The part of the next tile; at null when all is fetched.
-  Fetch<true> next() {
-    while (ahead_ != end_ && done_ >= ahead_->bytes) {
-      ++ahead_;
-      done_ = 0;
-    }
-    if (ahead_ == end_) {
-      return {};
-    }
-    const char* at = static_cast<const char*>(ahead_->begin) + done_;
-    done_ += depth_ * kLine;
-    return {at, kLine};
-  }
-
- private:
-  static constexpr size_t kLine = 64;
-  const Ahead* ahead_;
-  const Ahead* end_ = ahead_ + 2;
-  size_t depth_;
-  size_t done_ = 0;
-};
-
-template <size_t kVectors, size_t... kSizes>
+template <size_t kWidth, size_t... kSizes>
 void multiply_tiles(const MultiplyArgs& a, std::index_sequence<kSizes...> /*sizes*/) {
   using Plain = void (*)(const MultiplyArgs&, const float*, float*, Fetch<false>);
   using Fetching = void (*)(const MultiplyArgs&, const float*, float*, Fetch<true>);
   static constexpr std::array<Plain, sizeof...(kSizes)> kPlain = {
-      &multiply_tile<kSizes + 1, kVectors, false>...};
+      &multiply_tile<kSizes + 1, kWidth, false>...};
   static constexpr std::array<Fetching, sizeof...(kSizes)> kFetching = {
-      &multiply_tile<kSizes + 1, kVectors, true>...};
+      &multiply_tile<kSizes + 1, kWidth, true>...};
   const Tiling tiling(a.rows, kRowsMax);
-  Fetches fetches(a);
+  Fetches fetches(a.ahead, std::size(a.ahead));
   const float* weights = a.weights;
   float* out = a.out;
   for (size_t tile = 0; tile < tiling.tiles; ++tile) {
     const size_t rows = tiling.size(tile);
-    const Fetch<true> fetch = fetches.next();
+    const Fetch<true> fetch = fetches.next(a.depth);
     if (fetch.at != nullptr) {
       kFetching[rows - 1](a, weights, out, fetch);
     } else {
       kPlain[rows - 1](a, weights, out, {});
     }
     weights += a.depth * rows;
-    out += rows * a.width;
+    out += rows * kWidth;
   }
 }
 
 void multiply(const MultiplyArgs& a) {
-  a.width % kColumns == 0 ? multiply_tiles<2>(a, std::make_index_sequence<kRowsMax>())
-                          : multiply_tiles<1>(a, std::make_index_sequence<kRowsMax>());
+  a.width == kWidthMax ? multiply_tiles<kWidthMax>(a, std::make_index_sequence<kRowsMax>())
+                       : multiply_tiles<kWidthMax / 2>(a, std::make_index_sequence<kRowsMax>());
 }
 
 template <size_t kRows>
@@ -347,10 +381,10 @@ void weight_gradient_tiles(const WeightGradientArgs& a, std::index_sequence<kSiz
   using Tile = void (*)(const WeightGradientArgs&, const float*, const float*, float*, size_t);
   static constexpr std::array<Tile, sizeof...(kSizes)> kTile = {
       &weight_gradient_tile<kSizes + 1>...};
-  const Tiling tiling(a.depth, kRowsMax);
-  float* out = a.out;
+  const Tiling tiling(a.rows, kRowsMax);
   for (size_t group = 0; group < a.groups; ++group) {
     const float* x = a.x;
+    float* out = a.out + group * a.out_stride;
     for (size_t tile = 0; tile < tiling.tiles; ++tile) {
       const size_t rows = tiling.size(tile);
       kTile[rows - 1](a, x, a.d_rows + group * a.group_stride, out, a.width);
@@ -366,58 +400,66 @@ void weight_gradient(const WeightGradientArgs& a) {
 
 // --------------------------------------------------------------------------------- backward
 
-/// Gate gradients of one unit for one vector of rows; `to` gets those by i f g o.
-template <size_t kHeads>
-HWY_INLINE void gate_gradient_cell(const GateGradientArgs& a, size_t unit, size_t lane, V* to) {
+/// Gate gradients of one unit for one vector of rows; `to` gets those by i f g o. Fetches from L2
+/// into L1 what this will read of the unit `fetched`.
+template <size_t kHeads, size_t kWidth>
+HWY_INLINE void gate_gradient_cell(const GateGradientArgs& a, size_t unit, size_t fetched,
+                                   size_t lane, V* to) {
   const D d;
   const V one = hn::Set(d, 1.0F);
-  const float* saved = a.saved + unit * kSaved * a.width + lane;
+  const size_t at = unit * kWidth + lane;
+  const float* saved = a.saved + unit * kSaved * kWidth + lane;
+  const float* c_before = a.c_before + unit * kSaved * kWidth + lane;
+#pragma GCC unroll 4
+  for (size_t row = 0; row < 4; ++row) {
+    __builtin_prefetch(saved + ((fetched - unit) * kSaved + row) * kWidth, 0, 3);
+  }
+  __builtin_prefetch(c_before + (fetched - unit) * kSaved * kWidth, 0, 3);
   const V i = hn::Load(d, saved);
-  const V f = hn::Load(d, saved + a.width);
-  const V g = hn::Load(d, saved + 2 * a.width);
-  const V o = hn::Load(d, saved + 3 * a.width);
-  const V tanh_c = hn::Load(d, saved + 5 * a.width);
-  const V before = hn::Load(d, a.c_before + unit * kSaved * a.width + lane);
-  V dh = hn::Load(d, a.d_h + unit * a.width + lane);
+  const V f = hn::Load(d, saved + kWidth);
+  const V g = hn::Load(d, saved + 2 * kWidth);
+  const V o = hn::Load(d, saved + 3 * kWidth);
+  // h = o tanh(c), and where o is 0 it is no matter what tanh(c) was.
+  const V tanh_c = hn::Load(d, a.h + at) / hn::Max(hn::Set(d, 1e-30F), o);
+  V dh = hn::Load(d, a.d_h + at);
   if constexpr (kHeads == 0) {
-    const V above = hn::Load(d, a.d_above + unit * a.width + lane);
-    dh = dh + (a.dropout.keep == nullptr ? above : drop(a.dropout, unit, lane, a.width, above));
+    const V above = hn::Load(d, a.d_above + at);
+    dh = dh + (a.dropout.keep == nullptr ? above : dropped<kWidth>(a.dropout, unit, lane, above));
   } else {
 #pragma GCC unroll 3
     for (size_t p = 0; p < kHeads; ++p) {
       dh = hn::MulAdd(hn::Set(d, a.heads[unit * kHeads + p]),
-                      hn::Load(d, a.d_raw + p * a.width + lane), dh);
+                      hn::Load(d, a.d_raw + p * kWidth + lane), dh);
     }
   }
-  float* d_c = a.d_c + unit * a.width + lane;
   const V dho = dh * o;
-  const V dc = hn::MulAdd(dho, hn::NegMulAdd(tanh_c, tanh_c, one), hn::Load(d, d_c));
+  const V dc = hn::MulAdd(dho, hn::NegMulAdd(tanh_c, tanh_c, one), hn::Load(d, a.d_c + at));
   const V dci = dc * i;
-  hn::Store(dc * f, d, d_c);
+  const V dcf = dc * f;
+  hn::Store(dcf, d, a.d_c + at);
   to[0] = dci * g * (one - i);
-  to[1] = dc * f * before * (one - f);
+  to[1] = dcf * hn::Load(d, c_before) * (one - f);
   to[2] = dci * hn::NegMulAdd(g, g, one);
   to[3] = dho * tanh_c * (one - o);
-}
-
-/// Store the gate gradients of up to kUnitsPerPass units for one vector of rows in both orders.
-HWY_INLINE void store_gates(const GateGradientArgs& a, size_t unit, size_t lane, V* gates) {
-  const D d;
-  const size_t column = unit * 4;
-  const size_t count = HWY_MIN(4 * kUnitsPerPass, 4 * (a.hidden - unit));
-  float* to = a.d_gates + column * a.width + lane;
-  for (size_t j = 0; j < count; ++j) {
-    hn::Store(gates[j], d, to + j * a.width);
-  }
-  if (a.sum != nullptr) {
-    float* sum = a.sum + column * a.width + lane;
-    for (size_t j = 0; j < count; ++j, sum += a.width) {
-      hn::Store(hn::Load(d, sum) + gates[j], d, sum);
+  float* d_gates = a.d_gates + unit * 4 * kWidth + lane;
+  float* sum = a.sum + unit * 4 * kWidth + lane;
+#pragma GCC unroll 4
+  for (size_t gate = 0; gate < 4; ++gate) {
+    hn::Store(to[gate], d, d_gates + gate * kWidth);
+    if (a.sum != nullptr) {
+      hn::Store(hn::Load(d, sum + gate * kWidth) + to[gate], d, sum + gate * kWidth);
     }
   }
+}
+
+/// The gates' gradients of whole squares by rows. Columns past the last unit get what they get:
+/// sums over them are never read.
+HWY_INLINE void store_by_rows(const GateGradientArgs& a, size_t unit, size_t lane, V* gates) {
+  const D d;
   for (size_t j = 0; j < 4 * kUnitsPerPass; j += kLanes) {
-    const size_t first = column + j;
-    float* rows = a.d_rows + first / kColumns * a.group_stride + lane * kColumns + first % kColumns;
+    const size_t column = unit * 4 + j;
+    float* rows =
+        a.d_rows + column / kColumns * a.group_stride + lane * kColumns + column % kColumns;
     transpose_square(d, gates + j);
 #pragma GCC unroll 16
     for (size_t row = 0; row < kLanes; ++row) {
@@ -426,35 +468,43 @@ HWY_INLINE void store_gates(const GateGradientArgs& a, size_t unit, size_t lane,
   }
 }
 
-template <size_t kHeads>
-void gate_gradient_heads(const GateGradientArgs& a) {
-  const D d;
-  for (size_t unit = 0; unit < a.hidden; unit += kUnitsPerPass) {
-    const size_t units = HWY_MIN(kUnitsPerPass, a.hidden - unit);
-    for (size_t lane = 0; lane < a.width; lane += kLanes) {
-      V gates[4 * kUnitsPerPass];
+template <size_t kHeads, size_t kWidth>
+void gate_gradient_width(const GateGradientArgs& args) {
+  const GateGradientArgs a = args;  // a copy, which no store can change
+  size_t unit = 0;
+  V gates[4 * kUnitsPerPass];
+  for (; unit + kUnitsPerPass <= a.hidden; unit += kUnitsPerPass) {
+    for (size_t lane = 0; lane < kWidth; lane += kLanes) {
 #pragma GCC unroll 4
       for (size_t u = 0; u < kUnitsPerPass; ++u) {
-        if (u < units) {
-          gate_gradient_cell<kHeads>(a, unit + u, lane, gates + 4 * u);
-        } else {
-#pragma GCC unroll 4
-          for (size_t gate = 0; gate < 4; ++gate) {
-            gates[4 * u + gate] = hn::Zero(d);
-          }
-        }
+        const size_t fetched = HWY_MIN(unit + u + kUnitsPerPass, a.hidden - 1);
+        gate_gradient_cell<kHeads, kWidth>(a, unit + u, fetched, lane, gates + 4 * u);
       }
-      store_gates(a, unit, lane, gates);
+      store_by_rows(a, unit, lane, gates);
     }
+  }
+  for (size_t lane = 0; lane < kWidth && unit < a.hidden; lane += kLanes) {
+    for (V& gate : gates) {
+      gate = hn::Zero(D());
+    }
+    for (size_t u = unit; u < a.hidden; ++u) {
+      gate_gradient_cell<kHeads, kWidth>(a, u, u, lane, gates + 4 * (u - unit));
+    }
+    store_by_rows(a, unit, lane, gates);
+  }
+}
+
+template <size_t kWidth>
+void gate_gradient_heads(const GateGradientArgs& a) {
+  switch (a.heads == nullptr ? 0 : a.head_count) {
+    case 2: return gate_gradient_width<2, kWidth>(a);
+    case 3: return gate_gradient_width<3, kWidth>(a);
+    default: return gate_gradient_width<0, kWidth>(a);
   }
 }
 
 void gate_gradient(const GateGradientArgs& a) {
-  switch (a.heads == nullptr ? 0 : a.head_count) {
-    case 2: return gate_gradient_heads<2>(a);
-    case 3: return gate_gradient_heads<3>(a);
-    default: return gate_gradient_heads<0>(a);
-  }
+  a.width == kWidthMax ? gate_gradient_heads<kWidthMax>(a) : gate_gradient_heads<kWidthMax / 2>(a);
 }
 
 template <size_t kHeads>
@@ -509,7 +559,7 @@ void transpose(const float* in, size_t stride, size_t columns, size_t width, flo
 }  // namespace
 
 LstmKernels make_lstm_kernels() {
-  return {kUnitsMax, kRowsMax,  kColumns,       &transpose,       &dropout,
+  return {kUnitsMax, kRowsMax,  kColumns,       &transpose,       &dropout,      &drop,
           &forward,  &multiply, &gate_gradient, &weight_gradient, &head_gradient};
 }
 

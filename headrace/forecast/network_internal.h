@@ -48,7 +48,7 @@ class PackedNetwork {
  public:
   struct Layer {
     size_t inputs = 0;  ///< rows of x, without embeddings
-    size_t depth = 0;   ///< inputs + hidden + 1 (the row of ones that carries the bias)
+    size_t depth = 0;   ///< inputs + hidden + 1: x, h and the ones that carry the bias
     AlignedVector<float> forward;
     AlignedVector<float> backward;  ///< rows: inputs and hidden; for layer 0 hidden alone
   };

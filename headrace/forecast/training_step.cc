@@ -19,7 +19,8 @@ constexpr size_t kTransposeSlack = 16;  // floats a transposition may read past 
 
 /// What one layer keeps of one block.
 struct LayerMemory {
-  AlignedVector<float> x;        ///< [steps + 1][depth][width]: inputs, h of the step before, ones
+  AlignedVector<float> x;        ///< [kSlots][inputs][width]: x of the steps at work
+  AlignedVector<float> h;        ///< [steps + 1][hidden + 1][width]: before each step; then ones
   AlignedVector<float> saved;    ///< [steps + 1][hidden][kSaved][width]; step t writes t + 1
   AlignedVector<float> d_x;      ///< gradient of x's rows that need one, then of h before
   AlignedVector<float> d_c;      ///< [hidden][width]
@@ -52,7 +53,11 @@ struct TrainingStep::State {
   StepLoss total_loss() const;
   void draw_dropout(const Block& block);
   Dropout dropout_of(const Block& block, size_t t, size_t l) const;
-  void fetch_ahead(const Block& block, size_t t, size_t l, Ahead* ahead) const;
+  void fetch_ahead(const Block& block, size_t t, size_t l, Ahead* ahead);
+  void remake_x(const Block& block, size_t t, size_t l);
+  void read_inputs(const Block& block, size_t t, float* x) const;
+  const float* input_block(const Block& block, size_t t) const;
+  float* h_before(const Block& block, size_t l, size_t t);
 
   PackedNetwork network;
   size_t batch;
@@ -104,7 +109,8 @@ TrainingStep::State::State(const NetworkShape& shape, size_t batch_rows, size_t 
   for (size_t l = 0; l < layers.size(); ++l) {
     const PackedNetwork::Layer& layer = network.layer(l);
     LayerMemory& memory = layers[l];
-    memory.x.resize((steps + 1) * layer.depth * width);
+    memory.x.resize(kSlots * layer.inputs * width);
+    memory.h.resize((steps + 1) * (hidden + 1) * width);
     memory.saved.resize((steps + 1) * hidden * kSaved * width);
     memory.d_x.resize((hidden + (l == 0 ? 0 : layer.inputs)) * width);
     memory.d_c.resize(hidden * width);
@@ -151,15 +157,11 @@ void TrainingStep::State::draw_dropout(const Block& block) {
 
 void TrainingStep::State::start_block(const Block& block) {
   const size_t hidden = network.hidden();
-  for (size_t l = 0; l < layers.size(); ++l) {
-    const PackedNetwork::Layer& layer = network.layer(l);
-    LayerMemory& memory = layers[l];
-    std::fill_n(memory.x.begin() + static_cast<std::ptrdiff_t>(layer.inputs * block.width),
-                hidden * block.width, 0.0F);
+  for (LayerMemory& memory : layers) {
+    std::fill_n(memory.h.begin(), hidden * block.width, 0.0F);
     std::fill_n(memory.saved.begin(), hidden * kSaved * block.width, 0.0F);
     for (size_t t = 0; t <= steps; ++t) {
-      float* ones = &memory.x[((t + 1) * layer.depth - 1) * block.width];
-      std::fill_n(ones, block.width, 1.0F);
+      std::fill_n(&memory.h[(t * (hidden + 1) + hidden) * block.width], block.width, 1.0F);
     }
   }
   if (rate.rate > 0.0F) {
@@ -175,47 +177,59 @@ void TrainingStep::State::start_block(const Block& block) {
   }
 }
 
-void TrainingStep::State::forward_step(const Block& block, size_t t) {
+const float* TrainingStep::State::input_block(const Block& block, size_t t) const {
+  return &inputs[(t * padded + block.first) * input_stride];
+}
+
+void TrainingStep::State::read_inputs(const Block& block, size_t t, float* x) const {
   const LstmKernels& kernel = network.kernels().lstm;
-  const size_t hidden = network.hidden();
   const auto lags = static_cast<size_t>(network.shape().lags);
-  const size_t width = block.width;
-  const float* in = &inputs[(t * padded + block.first) * input_stride];
-  float* x = &layers[0].x[t * network.layer(0).depth * width];
-  kernel.transpose(in, input_stride, lags, width, x);
+  const float* in = input_block(block, t);
+  kernel.transpose(in, input_stride, lags, block.width, x);
   kernel.transpose(in + lags + network.embedding_columns(), input_stride,
-                   network.layer(0).inputs - lags, width, x + lags * width);
+                   network.layer(0).inputs - lags, block.width, x + lags * block.width);
+}
+
+float* TrainingStep::State::h_before(const Block& block, size_t l, size_t t) {
+  return &layers[l].h[t * (network.hidden() + 1) * block.width];
+}
+
+void TrainingStep::State::forward_step(const Block& block, size_t t) {
+  const size_t hidden = network.hidden();
+  const size_t width = block.width;
+  const size_t saved_step = hidden * kSaved * width;
+  read_inputs(block, t, layers[0].x.data());
   for (size_t l = 0; l < layers.size(); ++l) {
-    const PackedNetwork::Layer& layer = network.layer(l);
     LayerMemory& memory = layers[l];
-    const bool is_top = l + 1 == layers.size();
-    const size_t saved_step = hidden * kSaved * width;
     ForwardArgs args;
-    args.weights = layer.forward.data();
-    args.x = &memory.x[t * layer.depth * width];
+    args.weights = network.layer(l).forward.data();
     args.start = l == 0 && !start.empty() ? start.data() : nullptr;
-    args.depth = layer.depth;
+    args.x = l == 0 || rate.rate > 0.0F ? memory.x.data() : h_before(block, l - 1, t + 1);
+    args.inputs = network.layer(l).inputs;
+    args.h_before = h_before(block, l, t);
     args.hidden = hidden;
     args.width = width;
     args.saved = &memory.saved[(t + 1) * saved_step];
     args.c_before = &memory.saved[t * saved_step + 4 * width];
     args.c_after = args.saved + 4 * width;
     args.c_stride = kSaved * width;
-    args.h = &memory.x[((t + 1) * layer.depth + layer.inputs) * width];
-    if (!is_top) {
-      args.above = &layers[l + 1].x[t * network.layer(l + 1).depth * width];
+    args.h = h_before(block, l, t + 1);
+    if (l + 1 < layers.size()) {
+      args.dropped = layers[l + 1].x.data();
       args.dropout = dropout_of(block, t, l);
     }
-    kernel.forward(args);
+    if (l == 0 && t + 1 < steps) {
+      args.ahead = {input_block(block, t + 1), width * input_stride * sizeof(float)};
+    }
+    network.kernels().lstm.forward(args);
   }
 }
 
 void TrainingStep::State::heads_step(const Block& block, size_t t) {
-  const PackedNetwork::Layer& top = network.layer(layers.size() - 1);
   const size_t width = block.width;
   MultiplyArgs product;
   product.weights = network.head_weights();
-  product.x = &layers.back().x[((t + 1) * top.depth + top.inputs) * width];
+  product.x = h_before(block, layers.size() - 1, t + 1);
   product.depth = network.hidden() + 1;
   product.rows = network.heads();
   product.width = width;
@@ -248,6 +262,7 @@ void TrainingStep::State::backward_step(const Block& block, size_t t, size_t l) 
   gates.width = width;
   gates.saved = &memory.saved[(t + 1) * saved_step];
   gates.c_before = &memory.saved[t * saved_step + 4 * width];
+  gates.h = h_before(block, l, t + 1);
   gates.d_h = &memory.d_x[input_rows * width];
   if (l + 1 == layers.size()) {
     gates.heads = network.head_weights();
@@ -273,45 +288,66 @@ void TrainingStep::State::backward_step(const Block& block, size_t t, size_t l) 
   product.out = memory.d_x.data();
   fetch_ahead(block, t, l, product.ahead);
   kernel.multiply(product);
+  remake_x(block, t, l);
+}
+
+/// x of layer `l` at step `t` again, into its slot. Without dropout the layer below still has it.
+void TrainingStep::State::remake_x(const Block& block, size_t t, size_t l) {
+  float* x = &layers[l].x[t % kSlots * network.layer(l).inputs * block.width];
+  if (l == 0) {
+    read_inputs(block, t, x);
+  } else if (rate.rate > 0.0F) {
+    network.kernels().lstm.drop(dropout_of(block, t, l - 1), h_before(block, l - 1, t + 1),
+                                network.hidden(), block.width, x);
+  }
 }
 
 /// What the backward pass reads after the product of layer `l` at step `t`: the saved rows of the
-/// layer below, or of the top layer one step earlier; and this layer's x, whose weights' gradient
-/// comes within kSlots steps. All of it has left L2 since the forward pass wrote it.
-void TrainingStep::State::fetch_ahead(const Block& block, size_t t, size_t l, Ahead* ahead) const {
+/// layer below, or of the top layer one step earlier; this layer's h, whose weights' gradient comes
+/// within kSlots steps; the inputs. All of it has left L2 since the forward pass.
+void TrainingStep::State::fetch_ahead(const Block& block, size_t t, size_t l, Ahead* ahead) {
   const size_t saved_step = network.hidden() * kSaved * block.width;
-  const size_t x_step = network.layer(l).depth * block.width;
   if (l > 0 || t > 0) {
     const AlignedVector<float>& saved = layers[l > 0 ? l - 1 : layers.size() - 1].saved;
     ahead[0] = {&saved[(l > 0 ? t + 1 : t) * saved_step], saved_step * sizeof(float)};
   }
-  ahead[1] = {&layers[l].x[t * x_step], x_step * sizeof(float)};
+  ahead[1] = {h_before(block, l, t), network.hidden() * block.width * sizeof(float)};
+  if (l == 0 && t > 0) {
+    ahead[2] = {input_block(block, t - 1), block.width * input_stride * sizeof(float)};
+  }
 }
 
 void TrainingStep::State::sum_weights(const Block& block, size_t t) {
   const LstmKernels& kernel = network.kernels().lstm;
   const size_t width = block.width;
-  const size_t count = std::min(kSlots, steps - t);
+  const size_t h_step = (network.hidden() + 1) * width;
   for (size_t l = 0; l < layers.size(); ++l) {
+    const PackedNetwork::Layer& layer = network.layer(l);
     WeightGradientArgs args;
-    args.depth = network.layer(l).depth;
-    args.x_stride = args.depth * width;
-    args.x = &layers[l].x[t * args.x_stride];
     args.d_rows = layers[l].d_rows.data();
     args.group_stride = kSlots * width * kernel.group_columns;
     args.groups = groups;
-    args.steps = count;
+    args.steps = std::min(kSlots, steps - t);
     args.width = width;
+    args.out_stride = layer.depth * kernel.group_columns;
+    const bool is_made = l == 0 || rate.rate > 0.0F;
+    args.x = is_made ? layers[l].x.data() : h_before(block, l - 1, t + 1);
+    args.x_stride = is_made ? layer.inputs * width : h_step;
+    args.rows = layer.inputs;
     args.out = layers[l].weights.data();
     kernel.weight_gradient(args);
+    args.x = h_before(block, l, t);
+    args.x_stride = h_step;
+    args.rows = network.hidden() + 1;
+    args.out += layer.inputs * kernel.group_columns;
+    kernel.weight_gradient(args);
   }
-  const PackedNetwork::Layer& top = network.layer(layers.size() - 1);
   HeadGradientArgs args;
-  args.h_stride = top.depth * width;
-  args.h = &layers.back().x[(t + 1) * args.h_stride + top.inputs * width];
+  args.h_stride = h_step;
+  args.h = h_before(block, layers.size() - 1, t + 1);
   args.d_raw = &d_raw[t * network.heads() * width];
   args.count = network.heads();
-  args.steps = count;
+  args.steps = std::min(kSlots, steps - t);
   args.depth = network.hidden() + 1;
   args.width = width;
   args.out = head_sums.data();
@@ -360,9 +396,10 @@ void TrainingStep::State::embedding_gradient(const Block& block, std::span<float
   weights.group_stride = width * kernel.group_columns;
   weights.groups = groups;
   weights.steps = 1;
-  weights.depth = columns;
+  weights.rows = columns;
   weights.width = width;
   weights.out = embedding_sums.data();
+  weights.out_stride = columns * kernel.group_columns;
   kernel.weight_gradient(weights);
 
   MultiplyArgs product;

@@ -103,28 +103,43 @@ Result<std::string> read_file(const Path& path, int64_t bytes_max) {
   return text;
 }
 
-Result<void> replace_file(const Path& path, std::string_view text, unsigned mode) {
+Result<FileReplacement> FileReplacement::begin(const Path& path, unsigned mode) {
   std::string pattern = path.string() + ".XXXXXX";
   Fd fd(::mkostemp(pattern.data(), O_CLOEXEC));
   if (!fd.valid()) {
     return errno_error(errno, "creating a temporary file beside " + path.string());
   }
-  const auto write = [&]() -> Result<void> {
-    HR_TRY(write_all(fd.get(), text, pattern));
-    if (::fchmod(fd.get(), mode) != 0) {
-      return errno_error(errno, "setting the mode of " + pattern);
-    }
-    HR_TRY(sync_data(fd.get(), pattern));
-    if (::rename(pattern.c_str(), path.c_str()) != 0) {
-      return errno_error(errno, "renaming " + pattern + " to " + path.string());
-    }
-    return sync_folder(path.parent_path());
-  };
-  Result<void> result = write();
-  if (!result.ok()) {
-    ::unlink(pattern.c_str());
+  FileReplacement out(std::move(fd), path, pattern);
+  if (::fchmod(out.fd(), mode) != 0) {
+    return errno_error(errno, "setting the mode of " + pattern);
   }
-  return result;
+  return out;
+}
+
+FileReplacement::FileReplacement(FileReplacement&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, Path())) {}
+
+FileReplacement::~FileReplacement() {
+  if (!temporary_.empty()) {
+    ::unlink(temporary_.c_str());
+  }
+}
+
+Result<void> FileReplacement::commit() {
+  HR_TRY(sync_data(fd(), temporary_));
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return errno_error(errno, "renaming " + temporary_.string() + " to " + path_.string());
+  }
+  temporary_.clear();
+  return sync_folder(path_.parent_path());
+}
+
+Result<void> replace_file(const Path& path, std::string_view text, unsigned mode) {
+  HR_TRY(auto file, FileReplacement::begin(path, mode));
+  HR_TRY(file.write(text));
+  return file.commit();
 }
 
 Result<void> make_folders(const Path& folder) {

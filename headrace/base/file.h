@@ -62,6 +62,29 @@ HR_API Result<std::string> read_file(const Path& path, int64_t bytes_max = int64
 /// Afterwards the file is the old one or the new one, never a part, whatever happens in between.
 HR_API Result<void> replace_file(const Path& path, std::string_view text, unsigned mode = 0644);
 
+/// A file under way to take the place of `path`: written beside it under another name, which
+/// commit() makes durable and renames. Without commit() nothing is left. Move-only.
+class HR_API FileReplacement {
+ public:
+  static Result<FileReplacement> begin(const Path& path, unsigned mode = 0644);
+  FileReplacement(FileReplacement&& other) noexcept;
+  FileReplacement& operator=(FileReplacement&&) = delete;
+  ~FileReplacement();
+
+  int fd() const { return fd_.get(); }
+  const Path& temporary() const { return temporary_; }
+  Result<void> write(std::string_view text) { return write_all(fd(), text, temporary_); }
+  /// fdatasync, rename, fsync of the folder. Once.
+  Result<void> commit();
+
+ private:
+  FileReplacement(Fd fd, Path path, Path temporary)
+      : fd_(std::move(fd)), path_(std::move(path)), temporary_(std::move(temporary)) {}
+  Fd fd_;
+  Path path_;
+  Path temporary_;  // empty once it is renamed
+};
+
 /// mkdir -p; the error names the folder that could not be made.
 HR_API Result<void> make_folders(const Path& folder);
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The columns a forecaster needs out of a long table, checked: items, stamps, target, covariates.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "headrace/lake/table.h"
+
+namespace headrace::lake {
+
+struct SeriesColumns {
+  std::string id = "item_id";  ///< "": one item without a name
+  std::string time = "timestamp";
+  std::string target = "target";
+  std::vector<std::string> categories = {};
+  std::vector<std::string> reals = {};
+};
+
+struct SeriesRead {
+  std::vector<std::string> items = {};  ///< only these; empty: all
+  Predicate predicate = {};             ///< further conditions
+};
+
+/// Rows of a long table in the form that builds series: dictionaries and codes, stamps, doubles.
+struct SeriesRows {
+  std::vector<std::string> ids;
+  std::vector<int32_t> item;      ///< per row an index into `ids`
+  std::vector<int64_t> stamp_us;  ///< INT64_MIN = null
+  std::vector<double> target;     ///< NaN = null
+  struct Category {
+    std::string name;
+    std::vector<std::string> values;
+    std::vector<int32_t> code;  ///< -1 = null
+  };
+  struct Real {
+    std::string name;
+    std::vector<double> values;  ///< NaN = null
+  };
+  std::vector<Category> categories;
+  std::vector<Real> reals;
+  std::string zone;  ///< of the stamps, as in Field
+  ReadStats stats;
+};
+
+/// Read them. `not_found`: a column is missing (lists those found). `invalid_argument`: a type does
+/// not fit (an id that is no text or integer, a time that is no stamp or date, a target that is no
+/// number), or an id is null (tells how many and where first). `not_found` too when there are no
+/// rows at all.
+HR_API Result<SeriesRows> read_series(const Table& table, const SeriesColumns& columns = {},
+                                      const SeriesRead& options = {});
+
+/// The same from a stream, such as one of Arrow's; `where` names it in messages.
+HR_API Result<SeriesRows> read_series(BatchReader& reader, const std::string& where,
+                                      const SeriesColumns& columns = {});
+
+/// Items and their number of rows, in order of appearance.
+struct Items {
+  std::vector<std::string> ids;
+  std::vector<int64_t> rows;
+};
+HR_API Result<Items> list_items(const Table& table, const std::string& id_column);
+
+}  // namespace headrace::lake

@@ -31,7 +31,7 @@ struct EmbeddingShape {
 
 /// What decides the parameters' shapes. Input columns of a step, in this order (GluonTS's):
 /// lags | embeddings | static reals | log(scale) | time features | age | dynamic reals.
-struct NetworkShape {
+struct HR_API NetworkShape {
   int lags = 0;                            ///< columns before the embeddings
   std::vector<EmbeddingShape> embeddings;  ///< may be empty
   int other_inputs = 0;                    ///< columns after the embeddings

@@ -68,6 +68,9 @@ NB_MODULE(_native, m) {
 #ifdef HEADRACE_PYTHON_FORECAST
   hp::bind_forecast(m);
 #endif
+#ifdef HEADRACE_PYTHON_FORECAST_NETWORK
+  hp::bind_forecast_network(m);
+#endif
 #ifdef HEADRACE_PYTHON_REGISTRY
   hp::bind_registry(m);
 #endif

@@ -2,7 +2,7 @@
 """Run GluonTS's DeepAR on random weights and a random batch; write all it saw and said as .npz.
 
 Started by test_gluonts_parity.py with the Python of the reference environment:
-gluonts_parity_worker.py network DISTRIBUTION OUT.npz
+gluonts_parity_worker.py OUT.npz, with names such as student_t/single/loss
 """
 
 import sys
@@ -116,12 +116,15 @@ def network(distribution: str) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Dispatch on the first argument."""
+    """One process for all distributions: importing torch takes longer than the work."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    what, *names, out = sys.argv[1:]
-    results = {"network": network}[what](*names)
-    np.savez(out, **results)
+    results = {
+        f"{distribution}/{name}": part
+        for distribution in OUTPUTS
+        for name, part in network(distribution).items()
+    }
+    np.savez(sys.argv[1], **results)
 
 
 if __name__ == "__main__":

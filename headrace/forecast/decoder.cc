@@ -12,8 +12,6 @@ namespace headrace::forecast {
 
 namespace {
 
-constexpr size_t kTransposeSlack = 16;  // floats a transposition may read past a row
-
 /// One layer's state. A step reads one h and writes the other; ones follow each.
 struct DecoderLayer {
   AlignedVector<float> h[2];  ///< [block][hidden + 1][width]

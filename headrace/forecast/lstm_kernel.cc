@@ -152,7 +152,7 @@ void dropout(const DropoutArgs& a) {
   const hn::RebindToSigned<D> di;
   uint8_t* keep = a.keep;
   for (size_t unit = 0; unit < a.hidden; ++unit) {
-    const uint64_t key = mix(a.key + unit);
+    const uint64_t key = mix(a.key + (unit + 1) * 0x9e3779b97f4a7c15U);
     const auto low = hn::Set(du, static_cast<uint32_t>(key) + a.first_row * Counters::kGolden);
     const auto high = hn::Set(du, static_cast<uint32_t>(key >> 32U));
     for (size_t lane = 0; lane < a.width; lane += kLanes) {

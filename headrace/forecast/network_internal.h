@@ -31,6 +31,9 @@ struct AlignedAllocator {
 template <typename T>
 using AlignedVector = std::vector<T, AlignedAllocator<T>>;
 
+/// Floats a transposition may read past a row.
+inline constexpr size_t kTransposeSlack = 16;
+
 /// Rows [first, first + width) of a batch; only `rows` of them exist.
 struct Block {
   size_t first = 0;

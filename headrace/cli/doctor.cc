@@ -15,6 +15,7 @@
 #include "headrace/cli/python.h"
 #include "headrace/cli/terminal.h"
 #include "headrace/forecast/network.h"
+#include "headrace/lake/table.h"
 #include "headrace/proc/child.h"
 #include "headrace/registry/registry.h"
 
@@ -79,6 +80,12 @@ Finding instruction_set() {
             all + "; training takes the slow path, with the same results up to rounding"};
   }
   return {"instruction set", State::works, all};
+}
+
+Finding libraries() {
+  return {"libraries", State::works,
+          fmt::format("Arrow {} reads Parquet, SQLite {} keeps the registry", lake::arrow_version(),
+                      registry::sqlite_version())};
 }
 
 Finding registry_folder() {
@@ -193,7 +200,8 @@ void examine_python(std::vector<Finding>* findings) {
 }
 
 std::vector<Finding> examine() {
-  std::vector<Finding> findings = {cores(), memory(), instruction_set(), registry_folder()};
+  std::vector<Finding> findings = {cores(), memory(), instruction_set(), libraries(),
+                                   registry_folder()};
   examine_python(&findings);
   return findings;
 }

@@ -133,4 +133,7 @@ class HR_API Table {
   std::shared_ptr<const State> state_;  // shared with the readers, which may outlive the table
 };
 
+/// "26.0.1": the Arrow that is linked, which may be another than an installed pyarrow.
+HR_API std::string arrow_version();
+
 }  // namespace headrace::lake

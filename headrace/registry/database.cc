@@ -9,6 +9,7 @@
 
 #include "headrace/base/checksum.h"
 #include "headrace/registry/fault.h"
+#include "headrace/registry/registry.h"
 
 namespace headrace::registry {
 
@@ -373,5 +374,7 @@ Result<void> Transaction::commit() {
   database_ = nullptr;
   return {};
 }
+
+std::string sqlite_version() { return sqlite3_libversion(); }
 
 }  // namespace headrace::registry

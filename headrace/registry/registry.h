@@ -136,4 +136,7 @@ class HR_API Registry {
 /// each by write and rename. Returns the uid.
 HR_API Result<std::string> stage(const Path& folder, const NewVersion& version);
 
+/// "3.40.1": the SQLite that is linked.
+HR_API std::string sqlite_version();
+
 }  // namespace headrace::registry

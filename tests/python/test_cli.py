@@ -89,6 +89,7 @@ def test_doctor_reports_the_machine_as_table_and_as_json(run_headrace: Run) -> N
     found = {finding["what"]: finding for finding in report["findings"]}
     assert report["version"] == headrace.__version__
     assert found["cores"]["found"].startswith(f"{len(os.sched_getaffinity(0))} usable")
+    assert re.search(r"Arrow \d+\.\d+\.\d+.*SQLite 3\.\d+", found["libraries"]["found"])
     assert found["python"]["found"].startswith(sys.version.split()[0])
     assert found["python package"]["state"] == "works"
     assert found["registry"]["state"] == "works"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <arrow/buffer.h>
+#include <arrow/config.h>
 #include <arrow/filesystem/filesystem.h>
 #include <arrow/io/compressed.h>
 #include <arrow/util/compression.h>
@@ -10,6 +11,7 @@
 #include <filesystem>
 
 #include "headrace/lake/scan/arrow_internal.h"
+#include "headrace/lake/table.h"
 
 namespace headrace::lake::scan {
 
@@ -189,3 +191,9 @@ Result<std::unique_ptr<ByteStream>> Storage::stream(const std::string& path, boo
 }
 
 }  // namespace headrace::lake::scan
+
+namespace headrace::lake {
+
+std::string arrow_version() { return arrow::GetBuildInfo().version_string; }
+
+}  // namespace headrace::lake

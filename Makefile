@@ -45,7 +45,7 @@ test-python: build $(VENV)/.dev $(TEST_VENVS)
 bench: build $(VENV)/.dev $(TEST_VENVS) ## us and the peers in one run, as ratios of CPU time
 	@tools/apt.sh bench
 	@$(call ninja,$(BUILD),all)
-	@tools/bench.sh $(BUILD)
+	@$(PY) benchmarks/run.py $(BENCH_OPTIONS)
 
 lint: $(VENV)/.dev ## formatting, ruff, mypy, tools/tidy.py
 	@tools/lint.sh

@@ -64,8 +64,8 @@ struct Ahead {
 struct ForwardArgs {
   const float* weights = nullptr;  ///< per tile of units: [inputs + hidden + 1][units * 4]; the
                                    ///< last row is the bias; i, f, o are halved
-  const float* start = nullptr;  ///< [hidden * 4][width], what the sums start from; null: 0
-  const float* x = nullptr;      ///< [inputs][width]
+  const float* start = nullptr;    ///< [hidden * 4][width], what the sums start from; null: 0
+  const float* x = nullptr;        ///< [inputs][width]
   size_t inputs = 0;
   const float* h_before = nullptr;  ///< [hidden + 1][width], the last row ones
   size_t hidden = 0;

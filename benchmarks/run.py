@@ -58,7 +58,7 @@ def main() -> int:
     for name in failed:
         print(f"{name} did not end well; see above", file=sys.stderr)
     if options.json:
-        document = {"machine": machine(), "figures": [vars(row) for row in rows]}
+        document = {"machine": machine(), "figures": [row.plain() for row in rows]}
         options.json.write_text(json.dumps(document, indent=1) + "\n")
     return 1 if failed else 0
 

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -32,13 +32,12 @@ def run_child(
     command: Sequence[str],
     stdin: str = "",
     timeout_s: float = 3600.0,
-    cwd: pathlib.Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Usage:
     """Run to the end and return its CPU time with its children's; a failing child ends the script.
 
     One thread per process unless the command says otherwise, so that CPU times compare.
     """
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     launcher = [sys.executable, str(ROOT / "benchmarks" / "measure.py"), *command]
     began = time.perf_counter()
     done = subprocess.run(
@@ -47,8 +46,7 @@ def run_child(
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        cwd=cwd,
-        env=environment,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
         check=False,
     )
     wall = time.perf_counter() - began
@@ -72,6 +70,10 @@ class Figure:
     unit: str = ""
     note: str = ""
 
+    def plain(self) -> dict:
+        """As JSON has it; numpy's numbers become plain ones."""
+        return {**vars(self), "value": float(self.value)}
+
     @property
     def met(self) -> bool:
         """Whether the goal is reached; a figure without a goal always is."""
@@ -94,7 +96,7 @@ class Figures:
         """Print, write where asked to, and return the exit code: 0 also where a goal is missed."""
         print(table(self.rows))
         if path:
-            document = {"machine": machine(), "figures": [vars(row) for row in self.rows]}
+            document = {"machine": machine(), "figures": [row.plain() for row in self.rows]}
             path.write_text(json.dumps(document, indent=1) + "\n")
         return 0
 

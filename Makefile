@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-cpp test-python bench lint format clang-tidy fuzz asan asan-clang tsan docs \
-        wheel fresh clean venv venv-dev docs-reference
+        wheel fresh clean venv venv-dev docs-reference stubs
 
 PYTHON ?= python3
 BUILD := build/release
@@ -90,6 +90,9 @@ endef
 
 docs-reference: build ## write again the pages made from --help and from the table of metrics
 	@$(PY) tools/reference_pages.py $(VENV)/bin/headrace
+
+stubs: build $(VENV)/.dev ## write again the type stubs of headrace._native
+	@$(PY) tools/stub.py
 
 docs: build $(VENV)/.dev ## the manual, into build/docs
 	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs

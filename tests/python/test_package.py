@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -106,3 +107,10 @@ def test_a_preloaded_library_switches_deep_binding_off() -> None:
     )
     assert run_python(code) == "True"
     assert run_python(code, LD_PRELOAD="libc.so.6") == "False"
+
+
+def test_the_stubs_are_those_of_the_built_module() -> None:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+    import stub
+
+    assert stub.written() == stub.render(), "run `make stubs`"

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/jobs/activities.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/log.h"
+#include "headrace/jobs/evaluation.h"
+#include "headrace/jobs/forecast_properties.h"
+#include "headrace/jobs/forecast_store.h"
+#include "headrace/jobs/local_plan.h"
+#include "headrace/jobs/model_store.h"
+#include "headrace/jobs/series_table.h"
+
+namespace headrace::jobs {
+
+namespace {
+
+/// What a warm worker keeps from item to item: open registries, the start models, its forecast log.
+struct WorkerState {
+  std::map<std::string, std::shared_ptr<registry::Registry>> registries;
+  std::map<std::string, std::shared_ptr<const forecast::Model>> ensembles;
+  std::map<std::string, std::shared_ptr<ForecastWriter>> writers;
+};
+
+Result<std::shared_ptr<registry::Registry>> open_registry(WorkerState* state,
+                                                          const std::string& option) {
+  HR_TRY(const base::Path folder, registry::registry_path(option));
+  std::shared_ptr<registry::Registry>& known = state->registries[folder.string()];
+  if (known == nullptr) {
+    HR_TRY(auto opened, registry::Registry::open(folder, {.command = "headrace flow worker"}));
+    known = std::make_shared<registry::Registry>(std::move(opened));
+  }
+  return known;
+}
+
+Result<std::shared_ptr<const forecast::Model>> load_ensemble(
+    WorkerState* state, const registry::Registry& registry,
+    const std::vector<std::string>& references) {
+  std::string key = registry.uuid();
+  for (const std::string& reference : references) {
+    key += "\n" + reference;
+  }
+  std::shared_ptr<const forecast::Model>& known = state->ensembles[key];
+  if (known == nullptr) {
+    std::vector<forecast::Model> models;
+    for (const std::string& reference : references) {
+      HR_TRY(auto model, load_model(registry, reference), "warm_start");
+      models.push_back(std::move(model));
+    }
+    HR_TRY(auto joined, join_members(std::move(models)));
+    known = std::make_shared<const forecast::Model>(std::move(joined));
+  }
+  return known;
+}
+
+Result<std::shared_ptr<ForecastWriter>> open_writer(WorkerState* state,
+                                                    const base::Path& run_folder) {
+  std::shared_ptr<ForecastWriter>& known = state->writers[run_folder.string()];
+  if (known == nullptr) {
+    HR_TRY(auto opened, ForecastWriter::open(run_folder));
+    known = std::make_shared<ForecastWriter>(std::move(opened));
+  }
+  return known;
+}
+
+std::string once_key(const flow::ActivityCall& call, const std::string& item) {
+  return call.run_id + "/" + call.activity + "/" + item;
+}
+
+registry::Lineage lineage_of(const flow::ActivityCall& call, const SeriesTable& table,
+                             const std::string& item) {
+  registry::Lineage lineage;
+  lineage.run = call.run_id;
+  lineage.run_kind = "flow";
+  lineage.item = item;
+  lineage.attempt = call.attempt;
+  lineage.table = table.snapshot;
+  lineage.code_version = HEADRACE_VERSION;
+  return lineage;
+}
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) {
+    base::log_info(note);
+  }
+}
+
+Result<Json> run_items(const ForecastProperties& properties) {
+  HR_TRY(const auto items, list_items(properties.table));
+  if (items.empty()) {
+    return Error{Errc::not_found, "forecast: " + properties.table.url + " holds no items"};
+  }
+  Json::Array ids(items.begin(), items.end());
+  const auto count = static_cast<int64_t>(ids.size());
+  return Json::object({{"items", Json(std::move(ids))}, {"count", count}});
+}
+
+Result<Json> run_train_global(WorkerState* state, const flow::ActivityCall& call,
+                              const ForecastProperties& properties) {
+  HR_TRY(auto registry, open_registry(state, properties.registry));
+  HR_TRY(const SeriesTable table, load_series(properties.table));
+  print_notes(table.set.notes);
+  for (const forecast::ItemError& bad : table.set.errors) {
+    base::log_warning("left out of the global model: " + bad.error.message());
+  }
+  forecast::TrainContext context;
+  context.threads = properties.threads;
+  HR_TRY(auto trained, forecast::train_global(table.set.series, properties.train, context));
+  print_notes(trained.notes);
+
+  ModelRecord record;
+  record.name = properties.model;
+  record.once = once_key(call, call.item_key.empty() ? "global" : call.item_key);
+  record.lineage = lineage_of(call, table, "");
+  record.tags = {{"scope", "global"}};
+  HR_TRY(const auto version, add_model(registry.get(), trained.model, std::move(record)));
+  return Json::object({{"model", version.reference()},
+                       {"series", static_cast<int64_t>(table.set.series.size())},
+                       {"left_out", static_cast<int64_t>(table.set.errors.size())},
+                       {"training", trained.model.training}});
+}
+
+std::vector<registry::Metric> metrics_of(const LocalOutcome& outcome) {
+  std::vector<registry::Metric> metrics;
+  for (const forecast::CandidateScore& score : outcome.scores) {
+    for (const auto& [name, value] : score.metrics.named()) {
+      metrics.push_back({score.name + "." + name, value, std::nullopt});
+      if (score.name == outcome.winner) {
+        metrics.push_back({name, value, std::nullopt});
+      }
+    }
+  }
+  return metrics;
+}
+
+ItemForecast stored_item(LocalOutcome outcome, std::string reference) {
+  ItemForecast item;
+  item.forecast = std::move(outcome.forecast);
+  item.winner = outcome.winner;
+  item.model = std::move(reference);
+  item.seconds = outcome.seconds;
+  item.notes = std::move(outcome.notes);
+  for (const forecast::CandidateScore& score : outcome.scores) {
+    item.scores[score.name] = score.metrics.named();
+  }
+  return item;
+}
+
+Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
+                             const ForecastProperties& properties) {
+  HR_TRY(auto registry, open_registry(state, properties.registry));
+  HR_TRY(const SeriesTable table, load_series(properties.table, {properties.item}));
+  if (!table.set.errors.empty()) {
+    return table.set.errors.front().error;
+  }
+  if (table.set.series.empty()) {
+    return Error{Errc::not_found, "forecast: " + properties.table.url + " has no item \"" +
+                                      properties.item + "\""};
+  }
+  LocalPlan plan{.train = properties.train, .select = properties.select,
+                 .predict = properties.predict, .choose = properties.choose};
+  std::shared_ptr<const forecast::Model> ensemble;
+  if (!properties.warm_start.empty()) {
+    HR_TRY(ensemble, load_ensemble(state, *registry, properties.warm_start));
+    plan.global = ensemble.get();
+    plan.warm_start = properties.start_warm;
+  }
+  HR_TRY(LocalOutcome outcome, train_one(table.set.series.front(), plan));
+  print_notes(outcome.notes);
+
+  ModelRecord record;
+  record.name = properties.model + "/" + registry::encode_segment(properties.item);
+  record.once = once_key(call, properties.item);
+  record.lineage = lineage_of(call, table, properties.item);
+  record.metrics = metrics_of(outcome);
+  record.tags = {{"scope", "local"}, {"winner", outcome.winner}};
+  if (!properties.warm_start.empty()) {
+    record.parent = properties.warm_start.front();
+  }
+  HR_TRY(const auto version, add_model(registry.get(), outcome.model, std::move(record)));
+
+  Json output = Json::object({{"model", version.reference()},
+                              {"winner", outcome.winner},
+                              {"seconds", outcome.seconds},
+                              {"bytes_read", table.bytes_read}});
+  for (const forecast::CandidateScore& score : outcome.scores) {
+    output.set("score_" + score.name, score.score);
+  }
+  HR_TRY(auto writer, open_writer(state, call.run_folder));
+  HR_TRY(writer->append(stored_item(std::move(outcome), version.reference())));
+  return output;
+}
+
+Result<Json> run_forecast(WorkerState* state, const flow::ActivityCall& call) {
+  HR_TRY(const ForecastProperties properties,
+         read_forecast_properties(call.type_properties, call.pipeline_folder));
+  switch (properties.operation) {
+    case ForecastOperation::items: return run_items(properties);
+    case ForecastOperation::train_global: return run_train_global(state, call, properties);
+    case ForecastOperation::train_local: return run_train_local(state, call, properties);
+    case ForecastOperation::evaluate: {
+      return evaluate_run(call.run_folder, properties.table, properties.actuals);
+    }
+  }
+  return Error{Errc::internal, "forecast: an operation without code"};
+}
+
+}  // namespace
+
+flow::ActivityTable activity_table() {
+  flow::ActivityTable table;
+  const auto state = std::make_shared<WorkerState>();
+  table.add({.type = "HeadraceForecast",
+             .run = [state](const flow::ActivityCall& call) { return run_forecast(state.get(), call); },
+             .check = check_forecast_properties,
+             .required = {"operation", "table"},
+             .optional = forecast_property_names()});
+  table.add({.type = "NoOp",
+             .run = [](const flow::ActivityCall& call) -> Result<Json> { return call.type_properties; },
+             .check = {},
+             .required = {},
+             .optional = {"value"}});
+  return table;
+}
+
+}  // namespace headrace::jobs

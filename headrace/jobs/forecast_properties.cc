@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/jobs/forecast_properties.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace headrace::jobs {
+
+namespace {
+
+Error wrong(std::string_view name, const Json& value, std::string_view wanted) {
+  std::string text = value.dump();
+  if (text.size() > 80) {
+    text = text.substr(0, 77) + "...";
+  }
+  return Error{Errc::invalid_argument, "HeadraceForecast: " + std::string(name) + " is " + text +
+                                           "; " + std::string(wanted) + " is needed"};
+}
+
+Result<void> read_text(std::string_view name, const Json& value, std::string* out) {
+  if (!value.is_string()) {
+    return wrong(name, value, "a text");
+  }
+  *out = value.string();
+  return {};
+}
+
+Result<void> read_texts(std::string_view name, const Json& value, std::vector<std::string>* out) {
+  out->clear();
+  if (value.is_string()) {
+    out->push_back(value.string());
+    return {};
+  }
+  if (!value.is_array()) {
+    return wrong(name, value, "a text or an array of texts");
+  }
+  for (const Json& entry : value.items()) {
+    if (!entry.is_string()) {
+      return wrong(name, value, "an array of texts");
+    }
+    out->push_back(entry.string());
+  }
+  return {};
+}
+
+Result<void> read_bool(std::string_view name, const Json& value, bool* out) {
+  if (!value.is_bool()) {
+    return wrong(name, value, "true or false");
+  }
+  *out = value.boolean();
+  return {};
+}
+
+Result<void> read_int(std::string_view name, const Json& value, int low, int high, int* out) {
+  if (!value.is_integer() || value.integer() < low || value.integer() > high) {
+    return wrong(name, value,
+                 "an integer from " + std::to_string(low) + " to " + std::to_string(high));
+  }
+  *out = static_cast<int>(value.integer());
+  return {};
+}
+
+Result<void> read_select(const Json& value, forecast::SelectOptions* out) {
+  if (!value.is_object()) {
+    return wrong("select", value, "an object");
+  }
+  for (const auto& [name, entry] : value.members()) {
+    if (name == "windows") {
+      HR_TRY(read_int("select.windows", entry, 1, 1000, &out->windows));
+    } else if (name == "criterion") {
+      HR_TRY(read_text("select.criterion", entry, &out->criterion));
+    } else if (name == "margin" && entry.is_number()) {
+      out->margin = entry.number();
+    } else {
+      return wrong("select." + name, entry, "windows, criterion or a number for margin");
+    }
+  }
+  return {};
+}
+
+/// State while properties are read: the result, and parts that only make sense together.
+struct Reading {
+  ForecastProperties out;
+  std::string operation;
+  std::string scope;
+};
+
+using Reader = std::function<Result<void>(std::string_view, const Json&, Reading*)>;
+
+Reader text_reader(std::string TableSpec::*field) {
+  return [field](std::string_view name, const Json& value, Reading* r) {
+    return read_text(name, value, &(r->out.table.*field));
+  };
+}
+
+Reader text_reader(std::string ForecastProperties::*field) {
+  return [field](std::string_view name, const Json& value, Reading* r) {
+    return read_text(name, value, &(r->out.*field));
+  };
+}
+
+const std::map<std::string, Reader, std::less<>>& readers() {
+  static const std::map<std::string, Reader, std::less<>> table = {
+      {"operation",
+       [](std::string_view n, const Json& v, Reading* r) { return read_text(n, v, &r->operation); }},
+      {"scope",
+       [](std::string_view n, const Json& v, Reading* r) { return read_text(n, v, &r->scope); }},
+      {"table", text_reader(&TableSpec::url)},
+      {"format", text_reader(&TableSpec::format)},
+      {"id", text_reader(&TableSpec::id)},
+      {"time", text_reader(&TableSpec::time)},
+      {"target", text_reader(&TableSpec::target)},
+      {"frequency", text_reader(&TableSpec::frequency)},
+      {"start", text_reader(&TableSpec::start)},
+      {"aggregate", text_reader(&TableSpec::aggregate)},
+      {"item", text_reader(&ForecastProperties::item)},
+      {"model", text_reader(&ForecastProperties::model)},
+      {"registry", text_reader(&ForecastProperties::registry)},
+      {"actuals",
+       [](std::string_view n, const Json& v, Reading* r) { return read_text(n, v, &r->out.actuals.url); }},
+      {"warm_start",
+       [](std::string_view n, const Json& v, Reading* r) { return read_texts(n, v, &r->out.warm_start); }},
+      {"start_warm",
+       [](std::string_view n, const Json& v, Reading* r) { return read_bool(n, v, &r->out.start_warm); }},
+      {"choose",
+       [](std::string_view n, const Json& v, Reading* r) { return read_bool(n, v, &r->out.choose); }},
+      {"threads",
+       [](std::string_view n, const Json& v, Reading* r) { return read_int(n, v, 1, 1024, &r->out.threads); }},
+      {"train",
+       [](std::string_view, const Json& v, Reading* r) { return forecast::set_options(&r->out.train, v); }},
+      {"predict",
+       [](std::string_view, const Json& v, Reading* r) { return forecast::set_options(&r->out.predict, v); }},
+      {"select", [](std::string_view, const Json& v, Reading* r) { return read_select(v, &r->out.select); }},
+  };
+  return table;
+}
+
+Result<void> settle_operation(Reading* reading) {
+  const std::string& name = reading->operation;
+  ForecastProperties& out = reading->out;
+  if (name == "items") {
+    out.operation = ForecastOperation::items;
+  } else if (name == "evaluate") {
+    out.operation = ForecastOperation::evaluate;
+  } else if (name == "train" && reading->scope == "global") {
+    out.operation = ForecastOperation::train_global;
+  } else if (name == "train" && reading->scope == "local") {
+    out.operation = ForecastOperation::train_local;
+  } else if (name == "train") {
+    return wrong("scope", reading->scope, "\"local\" or \"global\"");
+  } else {
+    return wrong("operation", name, "\"items\", \"train\" or \"evaluate\"");
+  }
+  return {};
+}
+
+Result<Reading> read_all(const Json& properties) {
+  Reading reading;
+  if (!properties.is_object()) {
+    return wrong("typeProperties", properties, "an object");
+  }
+  for (const auto& [name, value] : properties.members()) {
+    const auto reader = readers().find(name);
+    if (reader == readers().end()) {
+      std::vector<std::string_view> known;
+      for (const auto& [other, unused] : readers()) {
+        known.push_back(other);
+      }
+      const std::string near = forecast::nearest_name(name, known);
+      return Error{Errc::invalid_argument,
+                   "HeadraceForecast: unknown property \"" + name + "\"" +
+                       (near.empty() ? "" : "; did you mean \"" + near + "\"?")};
+    }
+    HR_TRY(reader->second(name, value, &reading));
+  }
+  return reading;
+}
+
+std::string absolute(const std::string& url, const base::Path& folder) {
+  const bool remote = url.find("://") != std::string::npos;
+  return url.empty() || remote || base::Path(url).is_absolute() ? url : (folder / url).string();
+}
+
+}  // namespace
+
+Result<ForecastProperties> read_forecast_properties(const Json& properties,
+                                                    const base::Path& folder) {
+  HR_TRY(Reading reading, read_all(properties));
+  HR_TRY(settle_operation(&reading));
+  ForecastProperties& out = reading.out;
+  if (out.table.url.empty()) {
+    return wrong("table", Json(""), "a file, folder or glob");
+  }
+  out.table.url = absolute(out.table.url, folder);
+  out.table.categories = out.train.categories;
+  out.table.static_reals = out.train.static_reals;
+  out.table.dynamic_reals = out.train.dynamic_reals;
+  out.table.horizon = out.train.horizon;
+  const std::string actuals = absolute(out.actuals.url, folder);
+  out.actuals = out.table;
+  out.actuals.url = actuals;
+  out.registry = absolute(out.registry, folder);
+  const bool trains = out.operation == ForecastOperation::train_local ||
+                      out.operation == ForecastOperation::train_global;
+  if (trains && out.model.empty()) {
+    return wrong("model", Json(""), "a name for the registry");
+  }
+  if (out.operation == ForecastOperation::train_local && out.item.empty()) {
+    return wrong("item", Json(""), "the id of one series");
+  }
+  if (trains) {
+    const auto scope = out.operation == ForecastOperation::train_local ? forecast::Scope::local
+                                                                       : forecast::Scope::global;
+    HR_TRY(out.train, forecast::resolve(out.train, scope), "HeadraceForecast: train");
+  }
+  return std::move(reading).out;
+}
+
+Result<void> check_forecast_properties(const Json& properties) {
+  HR_TRY(Reading reading, read_all(properties));
+  return reading.operation.empty() || (reading.operation == "train" && reading.scope.empty())
+             ? Result<void>()
+             : settle_operation(&reading);
+}
+
+std::vector<std::string> forecast_property_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, unused] : readers()) {
+    if (name != "operation" && name != "table") {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+}  // namespace headrace::jobs

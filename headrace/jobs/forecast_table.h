@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forecasts as a table: one row per item and step, in Parquet or CSV, and back.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "headrace/base/export.h"
+#include "headrace/base/file.h"
+#include "headrace/base/result.h"
+#include "headrace/forecast/forecaster.h"
+#include "headrace/lake/batch.h"
+
+namespace headrace::jobs {
+
+/// Columns item_id, timestamp, step (1 ... horizon), mean, q<level> for each level ("q0.1"), model
+/// (what made the forecast), and samples (fixed-size list of float32) when they were kept. All
+/// forecasts must have the same levels (`invalid_argument`).
+HR_API Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts);
+
+/// Write them; the ending decides between .parquet and .csv. The file is replaced durably.
+HR_API Result<void> write_forecasts(const base::Path& path,
+                                    std::span<const forecast::Forecast> forecasts);
+
+/// Read such a table again. Frequency and quantiles are found from the columns.
+HR_API Result<std::vector<forecast::Forecast>> read_forecast_table(const base::Path& path);
+
+}  // namespace headrace::jobs

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// How one series gets its model: trained from its own past, started from a global model, and chosen
+// by backtest among local, global and seasonal naive.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "headrace/base/export.h"
+#include "headrace/base/result.h"
+#include "headrace/forecast/forecaster.h"
+#include "headrace/forecast/selection.h"
+
+namespace headrace::jobs {
+
+struct LocalPlan {
+  forecast::TrainOptions train;
+  forecast::SelectOptions select;
+  forecast::PredictOptions predict;
+  /// Ensemble trained on all series; null without one. Borrowed.
+  const forecast::Model* global = nullptr;
+  bool warm_start = true;  ///< start local training from `global`
+  bool choose = true;      ///< false: the local model is taken as it is
+};
+
+struct LocalOutcome {
+  forecast::Model model;  ///< the winner
+  std::string winner;     ///< "local", "global", "seasonal_naive", "last_value"
+  std::vector<forecast::CandidateScore> scores;  ///< empty when nothing was compared
+  forecast::Forecast forecast;                   ///< of the steps after the series
+  std::vector<std::string> notes;
+  double seconds = 0.0;  ///< wall time of all of it
+};
+
+/// Train, choose and forecast one series on the calling thread. A series that is too short for a
+/// model of its own falls back to `global`, else to a naive method, and says so in `winner` and
+/// `notes`. The result depends on the series and the plan alone. `should_stop` is asked after each
+/// epoch; true ends with `cancelled`.
+HR_API Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& plan,
+                                      const std::function<bool()>& should_stop = {});
+
+/// How many windows of the series a fair choice may look at; 0 when it is too short to choose.
+HR_API int selection_windows(const forecast::Series& series, const LocalPlan& plan);
+
+}  // namespace headrace::jobs

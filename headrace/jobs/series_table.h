@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Series out of a table of the lake: which columns mean what, one item or all of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headrace/base/export.h"
+#include "headrace/base/result.h"
+#include "headrace/forecast/series.h"
+#include "headrace/registry/types.h"
+
+namespace headrace::jobs {
+
+/// Where the series are and how to read them.
+struct TableSpec {
+  std::string url;     ///< file, folder, glob: Parquet, CSV (long or wide), GluonTS JSON lines
+  std::string format;  ///< "" = by the name's ending; "parquet", "csv", "wide_csv", "jsonl"
+  /// Column names; "" means the usual ones: item_id or unique_id, timestamp or ds, target or y.
+  std::string id;
+  std::string time;
+  std::string target;
+  std::string frequency;           ///< "" = guessed from the most common step
+  std::string start;               ///< first stamp of wide tables; "" = 1970-01-01
+  std::string aggregate = "error"; ///< rows of one item and stamp: error, sum, mean, last
+  std::vector<std::string> categories;
+  std::vector<std::string> static_reals;
+  std::vector<std::string> dynamic_reals;
+  int horizon = 0;  ///< rows with a null target at the end that are a known future, see BuildOptions
+};
+
+struct SeriesTable {
+  forecast::SeriesSet set;
+  registry::TableSnapshot snapshot;
+  int64_t bytes_read = 0;        ///< from storage
+  int64_t row_groups_read = 0;   ///< Parquet only
+  int64_t row_groups_total = 0;
+};
+
+/// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
+/// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or of
+/// a wrong type; `corrupt`: names the file.
+HR_API Result<SeriesTable> load_series(const TableSpec& spec,
+                                       const std::vector<std::string>& items = {});
+
+/// Ids in the table, in the order of their first row.
+HR_API Result<std::vector<std::string>> list_items(const TableSpec& spec);
+
+}  // namespace headrace::jobs

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// `headrace forecast train|predict|backtest|evaluate|plot`.
+#include "headrace/cli/forecast.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "headrace/cli/forecast_options.h"
+
+namespace headrace::cli {
+
+namespace {
+
+Option registry_option() {
+  return {.name = "--registry",
+          .help = "folder of the model registry; default HEADRACE_REGISTRY, then the user's"};
+}
+
+Option table_argument() {
+  return {.name = "table",
+          .help = "file, folder or glob: Parquet, CSV (long or wide), GluonTS JSON lines",
+          .required = true};
+}
+
+Command train_command() {
+  Command command;
+  command.name = "forecast train";
+  command.summary = "train one DeepAR model per series, or one for all";
+  command.details =
+      "Without --global, a few global models are trained first; each series then gets a model of its\n"
+      "own that starts from them, and a backtest on its last values chooses among local, global and\n"
+      "seasonal naive. The work runs as a pipeline: stop it with Ctrl-C and go on with\n"
+      "`headrace flow resume`. Training options without a value given are chosen for the scope.";
+  command.examples = {
+      "headrace forecast train lake/ --horizon 48",
+      "headrace forecast train sales.csv --horizon 28 --frequency D --model sales --actuals later.csv",
+      "headrace forecast train lake/ --horizon 48 --global --members 4 --model demand"};
+  command.options = join_options(
+      {{table_argument(),
+        {.name = "--local", .help = "one model per series (the default)", .kind = OptionKind::flag},
+        {.name = "--global", .help = "one model for all series", .kind = OptionKind::flag},
+        {.name = "--model", .help = "name in the registry; default the table's name"},
+        registry_option(),
+        {.name = "--global-members",
+         .help = "global models to start local ones from; 0 = start cold",
+         .kind = OptionKind::integer,
+         .default_text = "4"},
+        {.name = "--slots",
+         .help = "series trained at a time; default one per core",
+         .kind = OptionKind::integer},
+        {.name = "--dir", .help = "folder for runs; default HEADRACE_RUNS, then ./runs"},
+        {.name = "--actuals", .help = "table of what came after, to judge the forecasts"}},
+       table_options(),
+       option_flags(forecast::train_option_list())});
+  command.run = forecast_train;
+  return command;
+}
+
+Command predict_command() {
+  Command command;
+  command.name = "forecast predict";
+  command.summary = "forecast the steps after each series with registered models";
+  command.examples = {
+      "headrace forecast predict lake/ --model m4_hourly --out forecast.parquet",
+      "headrace forecast predict lake/ --model demand@champion --out forecast.csv --quantiles 0.1,0.5,0.9"};
+  command.options = join_options(
+      {{table_argument(),
+        {.name = "--model",
+         .help = "model of all series (NAME, NAME:7, NAME@alias), or the prefix of one model per series",
+         .required = true},
+        registry_option(),
+        {.name = "--out", .help = "file to write: .parquet or .csv", .required = true},
+        {.name = "--item",
+         .help = "only this item; may be given several times",
+         .repeated = true}},
+       table_options(),
+       option_flags(forecast::predict_option_list())});
+  command.run = forecast_predict;
+  return command;
+}
+
+Command backtest_command() {
+  Command command;
+  command.name = "forecast backtest";
+  command.summary = "forecast past stretches and compare with seasonal naive and Naive2";
+  command.examples = {"headrace forecast backtest lake/ --horizon 48 --windows 3",
+                      "headrace forecast backtest lake/ --horizon 48 --global --windows 2 --stride 24"};
+  command.options = join_options(
+      {{table_argument(),
+        {.name = "--local", .help = "one model per series (the default)", .kind = OptionKind::flag},
+        {.name = "--global", .help = "one model for all series", .kind = OptionKind::flag},
+        {.name = "--item", .help = "only this item; may be given several times", .repeated = true}},
+       table_options(),
+       option_flags(forecast::backtest_option_list()),
+       option_flags(forecast::train_option_list())});
+  command.run = forecast_backtest;
+  return command;
+}
+
+Command evaluate_command() {
+  Command command;
+  command.name = "forecast evaluate";
+  command.summary = "judge a forecast file against what came";
+  command.examples = {
+      "headrace forecast evaluate forecast.parquet --history lake/ --actuals test.parquet"};
+  command.options = join_options(
+      {{{.name = "forecasts", .help = "file made by `headrace forecast predict`", .required = true},
+        {.name = "--history", .help = "table the forecasts were made from", .required = true},
+        {.name = "--actuals", .help = "table of what came", .required = true}},
+       table_options()});
+  command.run = forecast_evaluate;
+  return command;
+}
+
+Command plot_command() {
+  Command command;
+  command.name = "forecast plot";
+  command.summary = "draw one item: history, median, 50/80/95 % bands, as SVG";
+  command.examples = {
+      "headrace forecast plot forecast.parquet --item H1 --history lake/ --out H1.svg"};
+  command.options = join_options(
+      {{{.name = "forecasts", .help = "file made by `headrace forecast predict`", .required = true},
+        {.name = "--item", .help = "the item to draw", .required = true},
+        {.name = "--history", .help = "table the forecasts were made from", .required = true},
+        {.name = "--actuals", .help = "table of what came"},
+        {.name = "--out", .help = "SVG file to write", .required = true}},
+       table_options()});
+  command.run = forecast_plot;
+  return command;
+}
+
+}  // namespace
+
+std::vector<Command> forecast_commands() {
+  return {train_command(), predict_command(), backtest_command(), evaluate_command(),
+          plot_command()};
+}
+
+}  // namespace headrace::cli

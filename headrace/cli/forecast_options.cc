@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/cli/forecast_options.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace headrace::cli {
+
+namespace {
+
+std::string flag_name(std::string_view option) {
+  std::string name(option);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+}  // namespace
+
+std::vector<Option> table_options() {
+  return {
+      {.name = "--format",
+       .help = "of the table; default by the ending of its name",
+       .choices = {"parquet", "csv", "wide_csv", "jsonl"}},
+      {.name = "--id", .help = "column of the item ids; default item_id, then unique_id"},
+      {.name = "--time", .help = "column of the time stamps; default timestamp, then ds"},
+      {.name = "--target", .help = "column of the values; default target, then y"},
+      {.name = "--frequency",
+       .help = "step of the series: h, D, 15min, W, MS, ...; default the most common step"},
+      {.name = "--start", .help = "first stamp of a wide table; default 1970-01-01"},
+      {.name = "--aggregate",
+       .help = "what to do with several rows of one item and stamp",
+       .default_text = "error",
+       .choices = {"error", "sum", "mean", "last"}},
+  };
+}
+
+Result<jobs::TableSpec> table_spec(const Arguments& arguments) {
+  jobs::TableSpec spec;
+  spec.url = arguments.text("table");
+  spec.format = arguments.text("format");
+  spec.id = arguments.text("id");
+  spec.time = arguments.text("time");
+  spec.target = arguments.text("target");
+  spec.frequency = arguments.text("frequency");
+  spec.start = arguments.text("start");
+  spec.aggregate = arguments.text("aggregate");
+  return spec;
+}
+
+std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos) {
+  std::vector<Option> flags;
+  for (const forecast::OptionInfo& info : infos) {
+    Option option;
+    option.name = "--" + flag_name(info.name);
+    option.help = std::string(info.help);
+    if (!info.default_text.empty()) {
+      option.help += " [" + info.default_text + "]";
+    }
+    flags.push_back(std::move(option));
+  }
+  return flags;
+}
+
+Result<Json> given_options(const Arguments& arguments,
+                           std::span<const forecast::OptionInfo> infos) {
+  Json out = Json::object();
+  for (const forecast::OptionInfo& info : infos) {
+    const std::string flag = flag_name(info.name);
+    if (arguments.has(flag)) {
+      out.set(info.name, arguments.text(flag));
+    }
+  }
+  return out;
+}
+
+std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists) {
+  std::vector<Option> all;
+  for (const std::vector<Option>& list : lists) {
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  return all;
+}
+
+}  // namespace headrace::cli

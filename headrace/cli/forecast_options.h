@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options that the forecast commands share: where the table is, and one flag per training option.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/base/result.h"
+#include "headrace/cli/command.h"
+#include "headrace/forecast/options.h"
+#include "headrace/jobs/series_table.h"
+
+namespace headrace::cli {
+
+std::vector<Option> table_options();
+Result<jobs::TableSpec> table_spec(const Arguments& arguments);
+
+/// Flags out of an option table: "learning_rate" is --learning-rate.
+std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos);
+/// The flags that were given, as an object by option name: for `set_options` and pipelines.
+Result<Json> given_options(const Arguments& arguments,
+                           std::span<const forecast::OptionInfo> infos);
+
+/// Several lists after one another.
+std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists);
+
+}  // namespace headrace::cli

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/pool.h"
+#include "headrace/cli/forecast.h"
+#include "headrace/cli/forecast_options.h"
+#include "headrace/cli/terminal.h"
+#include "headrace/forecast/backtest.h"
+#include "headrace/forecast/plot.h"
+#include "headrace/jobs/forecast_table.h"
+#include "headrace/jobs/predict_many.h"
+
+namespace headrace::cli {
+
+namespace {
+
+void print_lines(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) {
+    fmt::print(stderr, "{}\n", note);
+  }
+}
+
+void print_errors(const std::vector<forecast::ItemError>& errors) {
+  constexpr size_t kShown = 20;
+  for (size_t i = 0; i < std::min(errors.size(), kShown); ++i) {
+    fmt::print(stderr, "failed: {}: {}\n", errors[i].item, errors[i].error.message());
+  }
+  if (errors.size() > kShown) {
+    fmt::print(stderr, "failed: {} more items\n", errors.size() - kShown);
+  }
+}
+
+Json errors_json(const std::vector<forecast::ItemError>& errors) {
+  Json out = Json::array();
+  for (const forecast::ItemError& bad : errors) {
+    out.push_back(Json::object({{"item", bad.item},
+                                {"code", errc_name(bad.error.code())},
+                                {"message", bad.error.message()}}));
+  }
+  return out;
+}
+
+Result<int> predict(const Arguments& arguments) {
+  HR_TRY(const auto spec, table_spec(arguments));
+  forecast::PredictOptions options;
+  const auto infos = forecast::predict_option_list();
+  HR_TRY(const Json given, given_options(arguments, infos));
+  HR_TRY(forecast::set_options(&options, given));
+  HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
+  HR_TRY(const auto registry,
+         registry::Registry::open(folder, {.create = false, .read_only = true}));
+  HR_TRY(auto table, jobs::load_series(spec, arguments.texts("item")));
+  print_lines(table.set.notes);
+
+  install_interrupt_handler();
+  base::Pool pool;
+  Progress progress("forecast", static_cast<int64_t>(table.set.series.size()));
+  jobs::PredictManyContext context;
+  context.pool = &pool;
+  context.stop = interrupted;
+  context.progress = [&](int64_t done, int64_t failed) {
+    progress.update(done, failed, pool.threads());
+  };
+  auto forecasts = jobs::predict_many(registry, arguments.text("model"), table.set.series, options,
+                                      context);
+  progress.finish();
+  if (!forecasts.ok()) {
+    return std::move(forecasts).error();
+  }
+  std::vector<forecast::ItemError> errors = std::move(table.set.errors);
+  std::move(forecasts->errors.begin(), forecasts->errors.end(), std::back_inserter(errors));
+  const std::string out = arguments.text("out");
+  HR_TRY(jobs::write_forecasts(out, forecasts->items));
+  if (arguments.flag("json")) {
+    fmt::print("{}\n", Json::object({{"out", out},
+                                     {"items", static_cast<int64_t>(forecasts->items.size())},
+                                     {"errors", errors_json(errors)}})
+                           .dump());
+  } else {
+    print_errors(errors);
+    fmt::print("wrote {} items to {}\n", forecasts->items.size(), out);
+  }
+  return errors.empty() ? kExitOk : kExitFailed;
+}
+
+std::string metric_text(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
+Json board_json(const forecast::Scoreboard& board, double owa) {
+  Json out = Json::object();
+  for (const auto& [name, value] : board.total().named()) {
+    out.set(name, value);
+  }
+  out.set("median_mase", board.median_mase());
+  out.set("mean_item_wql", board.mean_item_wql());
+  out.set("owa", owa);
+  return out;
+}
+
+int print_comparison(const forecast::Comparison& comparison, bool json) {
+  const forecast::Metrics reference = comparison.naive2.total();
+  TextTable table({"method", "MASE", "median", "sMAPE", "OWA", "mean_wQL", "cover 80"});
+  Json document = Json::object(
+      {{"items", static_cast<int64_t>(comparison.model.items().size())}});
+  const auto add = [&](const std::string& name, const forecast::Scoreboard& board) {
+    const forecast::Metrics total = board.total();
+    const double owa = forecast::overall_weighted_average(total, reference);
+    table.add({name, metric_text(total.mase, 3), metric_text(board.median_mase(), 3),
+               metric_text(total.smape, 2), metric_text(owa, 3), metric_text(total.mean_wql, 4),
+               metric_text(100.0 * total.coverage_80, 1)});
+    document.set(name, board_json(board, owa));
+  };
+  add("deepar", comparison.model);
+  add("seasonal_naive", comparison.seasonal_naive);
+  add("naive2", comparison.naive2);
+  document.set("errors", errors_json(comparison.errors));
+  if (json) {
+    fmt::print("{}\n", document.dump());
+  } else {
+    print_lines(comparison.notes);
+    print_errors(comparison.errors);
+    fmt::print("{} items\n{}", comparison.model.items().size(), table.text());
+  }
+  return comparison.errors.empty() ? kExitOk : kExitFailed;
+}
+
+Result<int> evaluate(const Arguments& arguments) {
+  HR_TRY(auto spec, table_spec(arguments));
+  HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts")));
+  spec.url = arguments.text("history");
+  HR_TRY(const auto history, jobs::load_series(spec), "history");
+  spec.url = arguments.text("actuals");
+  HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
+  HR_TRY(const auto comparison,
+         forecast::evaluate(forecasts, history.set.series, actuals.set.series));
+  return print_comparison(comparison, arguments.flag("json"));
+}
+
+Result<int> backtest(const Arguments& arguments) {
+  HR_TRY(const auto spec, table_spec(arguments));
+  forecast::TrainOptions train;
+  forecast::BacktestOptions options;
+  const auto train_infos = forecast::train_option_list();
+  const auto backtest_infos = forecast::backtest_option_list();
+  HR_TRY(const Json given_train, given_options(arguments, train_infos));
+  HR_TRY(forecast::set_options(&train, given_train));
+  HR_TRY(const Json given, given_options(arguments, backtest_infos));
+  HR_TRY(forecast::set_options(&options, given));
+  HR_TRY(auto table, jobs::load_series(spec, arguments.texts("item")));
+  print_lines(table.set.notes);
+
+  install_interrupt_handler();
+  const auto& series = table.set.series;
+  const bool global = arguments.flag("global");
+  forecast::TrainContext context;
+  context.progress = [](const forecast::TrainProgress&) { return !interrupted(); };
+  forecast::Comparison total;
+  if (global) {
+    context.threads = base::usable_cores();
+    HR_TRY(total, forecast::backtest(series, forecast::Scope::global, train, options, {}, context));
+  } else {
+    std::vector<Result<forecast::Comparison>> parts(
+        series.size(), Error{Errc::cancelled, "forecast: the backtest was stopped"});
+    std::vector<double> costs;
+    for (const forecast::Series& one : series) {
+      costs.push_back(static_cast<double>(one.length()));
+    }
+    base::Pool pool;
+    Progress progress("backtest", static_cast<int64_t>(series.size()));
+    std::atomic<int64_t> done = 0;
+    pool.for_each_by_cost(
+        costs,
+        [&](int64_t i) {
+          const auto index = static_cast<size_t>(i);
+          parts[index] = forecast::backtest(std::span(&series[index], 1), forecast::Scope::local,
+                                            train, options, {}, context);
+          progress.update(++done, 0, pool.threads());
+        },
+        interrupted);
+    progress.finish();
+    for (Result<forecast::Comparison>& part : parts) {
+      HR_TRY(const auto one, std::move(part));
+      total.merge(one);
+    }
+  }
+  for (forecast::ItemError& bad : table.set.errors) {
+    total.errors.push_back(std::move(bad));
+  }
+  return print_comparison(total, arguments.flag("json"));
+}
+
+const forecast::Series* find_series(const std::vector<forecast::Series>& all,
+                                    const std::string& id) {
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const auto& series) { return series.id == id; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+Result<std::vector<double>> actual_values(const Arguments& arguments, jobs::TableSpec spec,
+                                          const forecast::Forecast& forecast) {
+  std::vector<double> values;
+  spec.url = arguments.text("actuals");
+  if (spec.url.empty()) {
+    return values;
+  }
+  HR_TRY(const auto table, jobs::load_series(spec, {forecast.id}), "actuals");
+  if (const forecast::Series* series = find_series(table.set.series, forecast.id)) {
+    const auto offset =
+        forecast::steps_between(series->frequency, series->start_us, forecast.start_us);
+    for (int step = 0; offset && step < forecast.horizon; ++step) {
+      const int64_t index = *offset + step;
+      const bool there = index >= 0 && index < series->length();
+      values.push_back(there ? series->target[static_cast<size_t>(index)] : NAN);
+    }
+  }
+  return values;
+}
+
+Result<int> plot(const Arguments& arguments) {
+  HR_TRY(auto spec, table_spec(arguments));
+  const std::string item = arguments.text("item");
+  HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts")));
+  const auto forecast = std::find_if(forecasts.begin(), forecasts.end(),
+                                     [&](const auto& one) { return one.id == item; });
+  if (forecast == forecasts.end()) {
+    return Error{Errc::not_found, "forecast: " + arguments.text("forecasts") + " has no item \"" +
+                                      item + "\""};
+  }
+  spec.url = arguments.text("history");
+  HR_TRY(const auto table, jobs::load_series(spec, {item}), "history");
+  const forecast::Series* series = find_series(table.set.series, item);
+  if (series == nullptr) {
+    return Error{Errc::not_found,
+                 "forecast: " + spec.url + " has no item \"" + item + "\""};
+  }
+  HR_TRY(auto actual, actual_values(arguments, spec, *forecast));
+  HR_TRY(const auto data, forecast::plot_data(*series, *forecast, 0, std::move(actual)));
+  HR_TRY(const std::string svg, forecast::forecast_svg(data));
+  HR_TRY(base::replace_file(arguments.text("out"), svg));
+  fmt::print("wrote {}\n", arguments.text("out"));
+  return kExitOk;
+}
+
+int finish(const Result<int>& result, const Arguments& arguments) {
+  if (result.ok()) {
+    return *result;
+  }
+  return interrupted() && result.error().code() == Errc::cancelled
+             ? kExitInterrupted
+             : report_error(result.error(), arguments.flag("json"));
+}
+
+}  // namespace
+
+int forecast_predict(const Arguments& arguments) { return finish(predict(arguments), arguments); }
+int forecast_backtest(const Arguments& arguments) { return finish(backtest(arguments), arguments); }
+int forecast_evaluate(const Arguments& arguments) { return finish(evaluate(arguments), arguments); }
+int forecast_plot(const Arguments& arguments) { return finish(plot(arguments), arguments); }
+
+}  // namespace headrace::cli

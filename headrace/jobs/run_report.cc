@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/jobs/run_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/log.h"
+#include "headrace/flow/report.h"
+#include "headrace/flow/run_state.h"
+#include "headrace/forecast/frequency.h"
+#include "headrace/jobs/evaluation.h"
+#include "headrace/jobs/forecast_store.h"
+#include "headrace/jobs/series_table.h"
+
+namespace headrace::jobs {
+
+namespace {
+
+constexpr int64_t kHistorySteps = 336;  // of a plot: two weeks of hours
+
+TableSpec spec_of(const Json* json) {
+  TableSpec spec;
+  if (json != nullptr) {
+    spec.url = json->get_string("url");
+    spec.format = json->get_string("format");
+    spec.id = json->get_string("id");
+    spec.time = json->get_string("time");
+    spec.target = json->get_string("target");
+    spec.frequency = json->get_string("frequency");
+    spec.start = json->get_string("start");
+    spec.aggregate = json->get_string("aggregate", "error");
+  }
+  return spec;
+}
+
+using SeriesById = std::map<std::string, forecast::Series>;
+
+SeriesById read_series(const TableSpec& spec) {
+  SeriesById out;
+  if (spec.url.empty()) {
+    return out;
+  }
+  auto table = load_series(spec);
+  if (!table.ok()) {
+    base::log_warning("report: plots lack values of " + spec.url + ": " + table.error().message());
+    return out;
+  }
+  for (forecast::Series& series : table->set.series) {
+    std::string id = series.id;
+    out.emplace(std::move(id), std::move(series));
+  }
+  return out;
+}
+
+/// Stamp without a zone, as the report's plots want it.
+std::string stamp_text(int64_t stamp_us) {
+  std::string text = base::utc_text(base::Micros(stamp_us));
+  text.pop_back();
+  return text;
+}
+
+void set_steps(const forecast::Frequency& frequency, int64_t start_us, flow::ReportPlot* plot) {
+  switch (frequency.unit) {
+    case forecast::TimeUnit::month: plot->step_months = frequency.multiple; return;
+    case forecast::TimeUnit::quarter: plot->step_months = 3 * frequency.multiple; return;
+    case forecast::TimeUnit::year: plot->step_months = 12 * frequency.multiple; return;
+    default: break;
+  }
+  plot->step_seconds = (forecast::add_steps(frequency, start_us, 1) - start_us) / 1000000;
+}
+
+std::optional<flow::ReportPlot> plot_of(const forecast::Forecast& forecast,
+                                        const SeriesById& past, const SeriesById& future) {
+  const auto has = [&](double level) {
+    return std::find(forecast.levels.begin(), forecast.levels.end(), level) !=
+           forecast.levels.end();
+  };
+  const auto values = [&](double level) {
+    const auto span = forecast.quantile(level);
+    return std::vector<double>(span.begin(), span.end());
+  };
+  if (!has(0.5)) {
+    return std::nullopt;
+  }
+  flow::ReportPlot plot;
+  plot.median = values(0.5);
+  for (const auto& [percent, low, high] :
+       {std::tuple{50, 0.25, 0.75}, std::tuple{80, 0.1, 0.9}, std::tuple{95, 0.025, 0.975}}) {
+    if (has(low) && has(high)) {
+      plot.bands.push_back({percent, values(low), values(high)});
+    }
+  }
+  int64_t start_us = forecast.start_us;
+  if (const auto series = past.find(forecast.id); series != past.end()) {
+    const auto& target = series->second.target;
+    const auto steps = std::min<int64_t>(kHistorySteps, series->second.length());
+    plot.history.assign(target.end() - steps, target.end());
+    start_us = forecast::add_steps(forecast.frequency, forecast.start_us, -steps);
+  }
+  if (const auto series = future.find(forecast.id); series != future.end()) {
+    const auto& target = series->second.target;
+    const auto offset =
+        forecast::steps_between(forecast.frequency, series->second.start_us, forecast.start_us);
+    for (int step = 0; offset && step < forecast.horizon; ++step) {
+      const int64_t index = *offset + step;
+      const bool there = index >= 0 && index < series->second.length();
+      plot.actual.push_back(there ? target[static_cast<size_t>(index)] : NAN);
+    }
+  }
+  plot.start = stamp_text(start_us);
+  set_steps(forecast.frequency, start_us, &plot);
+  return plot;
+}
+
+void add_columns(flow::ReportData* data) {
+  data->columns = {
+      {"mase", "MASE", "mean absolute error in units of the in-sample seasonal error"},
+      {"snaive_mase", "sNaive MASE", "MASE of the seasonal naive forecast"},
+      {"smape", "sMAPE", "symmetric mean absolute percentage error, per cent"},
+      {"mean_wql", "wQL", "mean weighted quantile loss over the levels 0.1 to 0.9"},
+      {"coverage_80", "Cover 80", "share of values inside the 80 % interval"},
+      {"train_seconds", "Train s", "seconds to train, choose and forecast"},
+  };
+  data->labels = {{"winner", "Winner", "what the backtest chose for this item"}};
+  data->scores = {
+      {"MASE", "mean absolute scaled error per item; lower is better",
+       {{"mase", "headrace", "this run's forecasts"},
+        {"snaive_mase", "seasonal naive", "the last season repeated"},
+        {"naive2_mase", "Naive2", "the benchmark of the M competitions"}}},
+      {"Weighted quantile loss", "mean over the levels 0.1 to 0.9 per item; lower is better",
+       {{"mean_wql", "headrace", "this run's forecasts"},
+        {"snaive_mean_wql", "seasonal naive", "the last season repeated, at every level"},
+        {"naive2_mean_wql", "Naive2", "the benchmark of the M competitions"}}},
+  };
+}
+
+void add_facts(const Json& summary, flow::ReportData* data) {
+  const Json* model = summary.find("model");
+  const Json* naive = summary.find("seasonal_naive");
+  if (model == nullptr || naive == nullptr) {
+    return;
+  }
+  const auto fact = [&](std::string_view name, const std::string& label, int digits) {
+    data->facts.push_back(
+        {label, fmt::format("{:.{}f}", model->get_number(name, NAN), digits),
+         fmt::format("seasonal naive {:.{}f}", naive->get_number(name, NAN), digits)});
+  };
+  fact("mase", "mean MASE", 3);
+  fact("median_mase", "median MASE", 3);
+  fact("mean_wql", "mean wQL", 4);
+  fact("smape", "sMAPE", 2);
+  data->facts.push_back({"coverage of 80 %",
+                         fmt::format("{:.1f} %", 100.0 * model->get_number("coverage_80", NAN)),
+                         "share of values inside the interval"});
+  std::string winners;
+  if (const Json* counts = summary.find("winners"); counts != nullptr) {
+    for (const auto& [name, count] : counts->members()) {
+      winners += (winners.empty() ? "" : ", ") + fmt::format("{} {}", count.integer(), name);
+    }
+  }
+  data->facts.push_back({"chosen", winners, "by backtest, per item"});
+}
+
+void copy_metrics(const Json& entry, Json* metrics) {
+  const auto copy = [&](std::string_view from, std::string_view prefix) {
+    const Json* source = entry.find(from);
+    if (source == nullptr) {
+      return;
+    }
+    for (const auto& [name, value] : source->members()) {
+      metrics->set(std::string(prefix) + name, value);
+    }
+  };
+  copy("metrics", "");
+  copy("seasonal_naive", "snaive_");
+  copy("naive2", "naive2_");
+}
+
+void add_forecasts(const std::map<std::string, ItemForecast>& forecasts, const Json& evaluation,
+                   flow::ReportData* data) {
+  const SeriesById past = read_series(spec_of(evaluation.find("table")));
+  const SeriesById future = read_series(spec_of(evaluation.find("actuals")));
+  const Json* items = evaluation.find("items");
+  for (flow::ReportItem& item : data->items) {
+    const auto known = forecasts.find(item.key);
+    if (known == forecasts.end()) {
+      continue;
+    }
+    item.metrics = Json::object({{"train_seconds", known->second.seconds}});
+    item.labels = Json::object({{"winner", known->second.winner}});
+    if (const Json* entry = items == nullptr ? nullptr : items->find(item.key)) {
+      copy_metrics(*entry, &item.metrics);
+    }
+    item.plot = plot_of(known->second.forecast, past, future);
+  }
+}
+
+}  // namespace
+
+Result<base::Path> write_run_report(const base::Path& run_folder) {
+  HR_TRY(const flow::RunState run, flow::load_run(run_folder));
+  flow::ReportData data = flow::report_data(run, base::system_clock().wall());
+  HR_TRY(const auto forecasts, read_forecasts(run_folder));
+  if (!forecasts.empty()) {
+    auto evaluation = read_evaluation(run_folder);
+    if (!evaluation.ok() && evaluation.error().code() != Errc::not_found) {
+      return std::move(evaluation).error();
+    }
+    const Json document = evaluation.value_or(Json::object());
+    add_columns(&data);
+    if (const Json* summary = document.find("summary")) {
+      add_facts(*summary, &data);
+    }
+    add_forecasts(forecasts, document, &data);
+  }
+  HR_TRY(const std::string page, flow::render_report(data));
+  const base::Path path = run_folder / "report.html";
+  HR_TRY(base::replace_file(path, page));
+  return path;
+}
+
+}  // namespace headrace::jobs

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HTML report of a run, with the forecasts and their accuracy where there are any.
+#pragma once
+
+#include "headrace/base/export.h"
+#include "headrace/base/file.h"
+#include "headrace/base/result.h"
+
+namespace headrace::jobs {
+
+/// Write RUN/report.html (replaced durably) and return its path. A run without forecasts gets the
+/// general parts; forecasts without an evaluation get plots, but no accuracy. A table that can no
+/// longer be read costs the history in the plots, with a warning, not the report.
+HR_API Result<base::Path> write_run_report(const base::Path& run_folder);
+
+}  // namespace headrace::jobs

@@ -30,10 +30,10 @@ struct Option {
       name;  ///< "--horizon", or "-p,--param" with a short form; positionals have no dash: "table"
   std::string help;  ///< one line, units included
   OptionKind kind = OptionKind::text;
-  std::string default_text;  ///< shown in --help; also the value when absent ("" = absent)
+  std::string default_text = {};  ///< shown in --help; also the value when absent ("" = absent)
   bool required = false;
   bool repeated = false;             ///< may be given several times / several positionals
-  std::vector<std::string> choices;  ///< closed set of values, if any
+  std::vector<std::string> choices = {};  ///< closed set of values, if any
 };
 
 /// What was given on the command line; names without dashes ("horizon", "table").

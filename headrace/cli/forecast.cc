@@ -28,13 +28,16 @@ Command train_command() {
   command.name = "forecast train";
   command.summary = "train one DeepAR model per series, or one for all";
   command.details =
-      "Without --global, a few global models are trained first; each series then gets a model of its\n"
-      "own that starts from them, and a backtest on its last values chooses among local, global and\n"
+      "Without --global, a few global models are trained first; each series then gets a model of "
+      "its\n"
+      "own that starts from them, and a backtest on its last values chooses among local, global "
+      "and\n"
       "seasonal naive. The work runs as a pipeline: stop it with Ctrl-C and go on with\n"
       "`headrace flow resume`. Training options without a value given are chosen for the scope.";
   command.examples = {
       "headrace forecast train lake/ --horizon 48",
-      "headrace forecast train sales.csv --horizon 28 --frequency D --model sales --actuals later.csv",
+      "headrace forecast train sales.csv --horizon 28 --frequency D --model sales --actuals "
+      "later.csv",
       "headrace forecast train lake/ --horizon 48 --global --members 4 --model demand"};
   command.options = join_options(
       {{table_argument(),
@@ -61,19 +64,18 @@ Command predict_command() {
   Command command;
   command.name = "forecast predict";
   command.summary = "forecast the steps after each series with registered models";
-  command.examples = {
-      "headrace forecast predict lake/ --model m4_hourly --out forecast.parquet",
-      "headrace forecast predict lake/ --model demand@champion --out forecast.csv --quantiles 0.1,0.5,0.9"};
+  command.examples = {"headrace forecast predict lake/ --model m4_hourly --out forecast.parquet",
+                      "headrace forecast predict lake/ --model demand@champion --out forecast.csv "
+                      "--quantiles 0.1,0.5,0.9"};
   command.options = join_options(
       {{table_argument(),
         {.name = "--model",
-         .help = "model of all series (NAME, NAME:7, NAME@alias), or the prefix of one model per series",
+         .help = "model of all series (NAME, NAME:7, NAME@alias), or the prefix of one model per "
+                 "series",
          .required = true},
         registry_option(),
         {.name = "--out", .help = "file to write: .parquet or .csv", .required = true},
-        {.name = "--item",
-         .help = "only this item; may be given several times",
-         .repeated = true}},
+        {.name = "--item", .help = "only this item; may be given several times", .repeated = true}},
        table_options(),
        option_flags(forecast::predict_option_list())});
   command.run = forecast_predict;
@@ -84,8 +86,9 @@ Command backtest_command() {
   Command command;
   command.name = "forecast backtest";
   command.summary = "forecast past stretches and compare with seasonal naive and Naive2";
-  command.examples = {"headrace forecast backtest lake/ --horizon 48 --windows 3",
-                      "headrace forecast backtest lake/ --horizon 48 --global --windows 2 --stride 24"};
+  command.examples = {
+      "headrace forecast backtest lake/ --horizon 48 --windows 3",
+      "headrace forecast backtest lake/ --horizon 48 --global --windows 2 --stride 24"};
   command.options = join_options(
       {{table_argument(),
         {.name = "--local", .help = "one model per series (the default)", .kind = OptionKind::flag},

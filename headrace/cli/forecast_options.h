@@ -19,8 +19,7 @@ Result<jobs::TableSpec> table_spec(const Arguments& arguments);
 /// Flags out of an option table: "learning_rate" is --learning-rate.
 std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos);
 /// The flags that were given, as an object by option name: for `set_options` and pipelines.
-Result<Json> given_options(const Arguments& arguments,
-                           std::span<const forecast::OptionInfo> infos);
+Result<Json> given_options(const Arguments& arguments, std::span<const forecast::OptionInfo> infos);
 
 /// Several lists after one another.
 std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists);

@@ -68,8 +68,8 @@ Result<int> predict(const Arguments& arguments) {
   context.progress = [&](int64_t done, int64_t failed) {
     progress.update(done, failed, pool.threads());
   };
-  auto forecasts = jobs::predict_many(registry, arguments.text("model"), table.set.series, options,
-                                      context);
+  auto forecasts =
+      jobs::predict_many(registry, arguments.text("model"), table.set.series, options, context);
   progress.finish();
   if (!forecasts.ok()) {
     return std::move(forecasts).error();
@@ -108,8 +108,7 @@ Json board_json(const forecast::Scoreboard& board, double owa) {
 int print_comparison(const forecast::Comparison& comparison, bool json) {
   const forecast::Metrics reference = comparison.naive2.total();
   TextTable table({"method", "MASE", "median", "sMAPE", "OWA", "mean_wQL", "cover 80"});
-  Json document = Json::object(
-      {{"items", static_cast<int64_t>(comparison.model.items().size())}});
+  Json document = Json::object({{"items", static_cast<int64_t>(comparison.model.items().size())}});
   const auto add = [&](const std::string& name, const forecast::Scoreboard& board) {
     const forecast::Metrics total = board.total();
     const double owa = forecast::overall_weighted_average(total, reference);
@@ -231,15 +230,14 @@ Result<int> plot(const Arguments& arguments) {
   const auto forecast = std::find_if(forecasts.begin(), forecasts.end(),
                                      [&](const auto& one) { return one.id == item; });
   if (forecast == forecasts.end()) {
-    return Error{Errc::not_found, "forecast: " + arguments.text("forecasts") + " has no item \"" +
-                                      item + "\""};
+    return Error{Errc::not_found,
+                 "forecast: " + arguments.text("forecasts") + " has no item \"" + item + "\""};
   }
   spec.url = arguments.text("history");
   HR_TRY(const auto table, jobs::load_series(spec, {item}), "history");
   const forecast::Series* series = find_series(table.set.series, item);
   if (series == nullptr) {
-    return Error{Errc::not_found,
-                 "forecast: " + spec.url + " has no item \"" + item + "\""};
+    return Error{Errc::not_found, "forecast: " + spec.url + " has no item \"" + item + "\""};
   }
   HR_TRY(auto actual, actual_values(arguments, spec, *forecast));
   HR_TRY(const auto data, forecast::plot_data(*series, *forecast, 0, std::move(actual)));

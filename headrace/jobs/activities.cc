@@ -161,11 +161,13 @@ Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
     return table.set.errors.front().error;
   }
   if (table.set.series.empty()) {
-    return Error{Errc::not_found, "forecast: " + properties.table.url + " has no item \"" +
-                                      properties.item + "\""};
+    return Error{Errc::not_found,
+                 "forecast: " + properties.table.url + " has no item \"" + properties.item + "\""};
   }
-  LocalPlan plan{.train = properties.train, .select = properties.select,
-                 .predict = properties.predict, .choose = properties.choose};
+  LocalPlan plan{.train = properties.train,
+                 .select = properties.select,
+                 .predict = properties.predict,
+                 .choose = properties.choose};
   std::shared_ptr<const forecast::Model> ensemble;
   if (!properties.warm_start.empty()) {
     HR_TRY(ensemble, load_ensemble(state, *registry, properties.warm_start));
@@ -217,16 +219,18 @@ Result<Json> run_forecast(WorkerState* state, const flow::ActivityCall& call) {
 flow::ActivityTable activity_table() {
   flow::ActivityTable table;
   const auto state = std::make_shared<WorkerState>();
-  table.add({.type = "HeadraceForecast",
-             .run = [state](const flow::ActivityCall& call) { return run_forecast(state.get(), call); },
-             .check = check_forecast_properties,
-             .required = {"operation", "table"},
-             .optional = forecast_property_names()});
-  table.add({.type = "NoOp",
-             .run = [](const flow::ActivityCall& call) -> Result<Json> { return call.type_properties; },
-             .check = {},
-             .required = {},
-             .optional = {"value"}});
+  table.add(
+      {.type = "HeadraceForecast",
+       .run = [state](const flow::ActivityCall& call) { return run_forecast(state.get(), call); },
+       .check = check_forecast_properties,
+       .required = {"operation", "table"},
+       .optional = forecast_property_names()});
+  table.add(
+      {.type = "NoOp",
+       .run = [](const flow::ActivityCall& call) -> Result<Json> { return call.type_properties; },
+       .check = {},
+       .required = {},
+       .optional = {"value"}});
   return table;
 }
 

@@ -12,7 +12,8 @@ namespace headrace::jobs {
 ///   train     scope "global": a model of all series            -> {"model": REF, ...}
 ///             scope "local": one item's model, chosen, registered and its forecast stored
 ///   evaluate  compare the run's forecasts with what came and with the naive methods, write
-///             forecasts, metrics and the report                -> {"mase": ..., "report": PATH, ...}
+///             forecasts, metrics and the report                -> {"mase": ..., "report": PATH,
+///             ...}
 /// and NoOp, which returns its properties (for measuring the engine).
 HR_API flow::ActivityTable activity_table();
 

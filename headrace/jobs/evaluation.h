@@ -15,10 +15,11 @@
 namespace headrace::jobs {
 
 /// Evaluate the forecasts stored under `run_folder`. `table` is the past they were made from,
-/// `actuals` what came; with an empty url the backtests that chose the models are summed up instead.
-/// Returns the summary: "items", "winners" by name, "judged_on" ("actuals" or "backtest"), metrics of
-/// the model ("mase", "median_mase", "smape", "owa", "mean_wql", "mean_item_wql", "coverage_80", ...),
-/// the same of "seasonal_naive" and "naive2", and "text": some lines for a person.
+/// `actuals` what came; with an empty url the backtests that chose the models are summed up
+/// instead. Returns the summary: "items", "winners" by name, "judged_on" ("actuals" or "backtest"),
+/// metrics of the model ("mase", "median_mase", "smape", "owa", "mean_wql", "mean_item_wql",
+/// "coverage_80", ...), the same of "seasonal_naive" and "naive2", and "text": some lines for a
+/// person.
 HR_API Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
                                  const TableSpec& actuals);
 

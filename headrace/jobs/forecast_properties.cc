@@ -90,13 +90,13 @@ struct Reading {
 
 using Reader = std::function<Result<void>(std::string_view, const Json&, Reading*)>;
 
-Reader text_reader(std::string TableSpec::*field) {
+Reader text_reader(std::string TableSpec::* field) {
   return [field](std::string_view name, const Json& value, Reading* r) {
     return read_text(name, value, &(r->out.table.*field));
   };
 }
 
-Reader text_reader(std::string ForecastProperties::*field) {
+Reader text_reader(std::string ForecastProperties::* field) {
   return [field](std::string_view name, const Json& value, Reading* r) {
     return read_text(name, value, &(r->out.*field));
   };
@@ -104,8 +104,8 @@ Reader text_reader(std::string ForecastProperties::*field) {
 
 const std::map<std::string, Reader, std::less<>>& readers() {
   static const std::map<std::string, Reader, std::less<>> table = {
-      {"operation",
-       [](std::string_view n, const Json& v, Reading* r) { return read_text(n, v, &r->operation); }},
+      {"operation", [](std::string_view n, const Json& v,
+                       Reading* r) { return read_text(n, v, &r->operation); }},
       {"scope",
        [](std::string_view n, const Json& v, Reading* r) { return read_text(n, v, &r->scope); }},
       {"table", text_reader(&TableSpec::url)},
@@ -119,21 +119,22 @@ const std::map<std::string, Reader, std::less<>>& readers() {
       {"item", text_reader(&ForecastProperties::item)},
       {"model", text_reader(&ForecastProperties::model)},
       {"registry", text_reader(&ForecastProperties::registry)},
-      {"actuals",
-       [](std::string_view n, const Json& v, Reading* r) { return read_text(n, v, &r->out.actuals.url); }},
-      {"warm_start",
-       [](std::string_view n, const Json& v, Reading* r) { return read_texts(n, v, &r->out.warm_start); }},
-      {"start_warm",
-       [](std::string_view n, const Json& v, Reading* r) { return read_bool(n, v, &r->out.start_warm); }},
-      {"choose",
-       [](std::string_view n, const Json& v, Reading* r) { return read_bool(n, v, &r->out.choose); }},
-      {"threads",
-       [](std::string_view n, const Json& v, Reading* r) { return read_int(n, v, 1, 1024, &r->out.threads); }},
-      {"train",
-       [](std::string_view, const Json& v, Reading* r) { return forecast::set_options(&r->out.train, v); }},
-      {"predict",
-       [](std::string_view, const Json& v, Reading* r) { return forecast::set_options(&r->out.predict, v); }},
-      {"select", [](std::string_view, const Json& v, Reading* r) { return read_select(v, &r->out.select); }},
+      {"actuals", [](std::string_view n, const Json& v,
+                     Reading* r) { return read_text(n, v, &r->out.actuals.url); }},
+      {"warm_start", [](std::string_view n, const Json& v,
+                        Reading* r) { return read_texts(n, v, &r->out.warm_start); }},
+      {"start_warm", [](std::string_view n, const Json& v,
+                        Reading* r) { return read_bool(n, v, &r->out.start_warm); }},
+      {"choose", [](std::string_view n, const Json& v,
+                    Reading* r) { return read_bool(n, v, &r->out.choose); }},
+      {"threads", [](std::string_view n, const Json& v,
+                     Reading* r) { return read_int(n, v, 1, 1024, &r->out.threads); }},
+      {"train", [](std::string_view, const Json& v,
+                   Reading* r) { return forecast::set_options(&r->out.train, v); }},
+      {"predict", [](std::string_view, const Json& v,
+                     Reading* r) { return forecast::set_options(&r->out.predict, v); }},
+      {"select",
+       [](std::string_view, const Json& v, Reading* r) { return read_select(v, &r->out.select); }},
   };
   return table;
 }

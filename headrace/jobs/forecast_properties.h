@@ -20,14 +20,14 @@ enum class ForecastOperation : uint8_t { items, train_global, train_local, evalu
 struct ForecastProperties {
   ForecastOperation operation = ForecastOperation::items;
   TableSpec table;
-  TableSpec actuals;        ///< evaluate: what came; url "" = none
-  std::string item;         ///< train local
-  std::string model;        ///< name in the registry, or the prefix of items' names
-  std::string registry;     ///< folder; "" = the usual one
+  TableSpec actuals;                    ///< evaluate: what came; url "" = none
+  std::string item;                     ///< train local
+  std::string model;                    ///< name in the registry, or the prefix of items' names
+  std::string registry;                 ///< folder; "" = the usual one
   std::vector<std::string> warm_start;  ///< references of global models, joined to an ensemble
-  bool start_warm = true;   ///< local weights start from the ensemble; false: it only competes
-  bool choose = true;       ///< choose by backtest among local, global and naive
-  int threads = 1;          ///< of a global training
+  bool start_warm = true;  ///< local weights start from the ensemble; false: it only competes
+  bool choose = true;      ///< choose by backtest among local, global and naive
+  int threads = 1;         ///< of a global training
   forecast::TrainOptions train;
   forecast::PredictOptions predict;
   forecast::SelectOptions select;
@@ -38,7 +38,8 @@ struct ForecastProperties {
 HR_API Result<ForecastProperties> read_forecast_properties(const Json& properties,
                                                            const base::Path& folder);
 
-/// Check what is literal before a run: names, types, ranges. Values that are expressions are absent.
+/// Check what is literal before a run: names, types, ranges. Values that are expressions are
+/// absent.
 HR_API Result<void> check_forecast_properties(const Json& properties);
 
 /// All property names beside the required ones.

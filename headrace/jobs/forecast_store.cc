@@ -91,10 +91,10 @@ Result<ItemForecast> from_json(const Json& json) {
   f.limited_values = json.get_integer("limited_values");
   const auto horizon = static_cast<size_t>(f.horizon);
   if (f.mean.size() != horizon || f.quantiles.size() != horizon * f.levels.size()) {
-    return Error{Errc::corrupt, "forecast of item \"" + f.id + "\": " +
-                                    std::to_string(f.quantiles.size()) + " quantile values for " +
-                                    std::to_string(f.levels.size()) + " levels and horizon " +
-                                    std::to_string(f.horizon)};
+    return Error{Errc::corrupt, "forecast of item \"" + f.id +
+                                    "\": " + std::to_string(f.quantiles.size()) +
+                                    " quantile values for " + std::to_string(f.levels.size()) +
+                                    " levels and horizon " + std::to_string(f.horizon)};
   }
   item.winner = json.get_string("winner");
   item.model = json.get_string("model");
@@ -125,8 +125,8 @@ Result<ForecastWriter> ForecastWriter::open(const base::Path& run_folder) {
   constexpr int kWritersMax = 4096;
   for (int number = 0; number < kWritersMax; ++number) {
     const base::Path path = folder / ("worker-" + std::to_string(number) + ".log");
-    auto log = base::AppendLog::open(
-        path, {}, [](uint8_t, std::string_view) -> Result<void> { return {}; });
+    auto log = base::AppendLog::open(path, {},
+                                     [](uint8_t, std::string_view) -> Result<void> { return {}; });
     if (log.ok()) {
       return ForecastWriter(std::move(*log));
     }

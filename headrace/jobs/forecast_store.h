@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forecasts of a run while it goes on: each worker appends to a log of its own, a reader gets all of
-// them. No file per item, nothing lost when a worker is killed.
+// Forecasts of a run while it goes on: each worker appends to a log of its own, a reader gets all
+// of them. No file per item, nothing lost when a worker is killed.
 #pragma once
 
 #include <map>

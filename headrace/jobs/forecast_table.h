@@ -9,12 +9,12 @@
 #include "headrace/base/file.h"
 #include "headrace/base/result.h"
 #include "headrace/forecast/forecaster.h"
-#include "headrace/lake/batch.h"
+#include "headrace/lake/column.h"
 
 namespace headrace::jobs {
 
 /// Columns item_id, timestamp, step (1 ... horizon), mean, q<level> for each level ("q0.1"), model
-/// (what made the forecast), and samples (fixed-size list of float32) when they were kept. All
+/// (what made the forecast). All
 /// forecasts must have the same levels (`invalid_argument`).
 HR_API Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts);
 

@@ -71,9 +71,8 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
     outcome.notes = own->notes;
     candidates.push_back({"local", &own->model});
   } else {
-    outcome.notes.push_back("too short for a model of its own (" +
-                            std::to_string(series.length()) + " values, horizon " +
-                            std::to_string(plan.train.horizon) + ")");
+    outcome.notes.push_back("too short for a model of its own (" + std::to_string(series.length()) +
+                            " values, horizon " + std::to_string(plan.train.horizon) + ")");
   }
   if (plan.global != nullptr) {
     candidates.push_back({"global", plan.global});
@@ -86,8 +85,7 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
     return std::move(forecasts.errors.front().error);
   }
   outcome.forecast = std::move(forecasts.items.front());
-  outcome.seconds =
-      std::chrono::duration<double>(base::system_clock().monotonic() - begin).count();
+  outcome.seconds = std::chrono::duration<double>(base::system_clock().monotonic() - begin).count();
   return outcome;
 }
 

@@ -39,13 +39,13 @@ Result<forecast::Model> read_model(const registry::ModelFile& file) {
   data.header = file.header();
   for (const registry::TensorView& view : file.tensors()) {
     HR_TRY(const std::span<const float> values, view.floats());
-    data.tensors.push_back({view.name, view.shape, std::vector<float>(values.begin(), values.end())});
+    data.tensors.push_back(
+        {view.name, view.shape, std::vector<float>(values.begin(), values.end())});
   }
   return forecast::from_data(data);
 }
 
-Result<forecast::Model> load_model(const registry::Registry& registry,
-                                   std::string_view reference) {
+Result<forecast::Model> load_model(const registry::Registry& registry, std::string_view reference) {
   HR_TRY(const registry::Version version, registry.find(reference));
   HR_TRY(const registry::ModelFile file, registry.load(version));
   HR_TRY(forecast::Model model, read_model(file), "registry: " + version.reference());
@@ -60,9 +60,9 @@ Result<forecast::Model> join_members(std::vector<forecast::Model> models) {
   for (size_t i = 1; i < models.size(); ++i) {
     const std::string difference = forecast::spec_difference(joined.spec, models[i].spec);
     if (!difference.empty()) {
-      return Error{Errc::mismatch, "forecast: model " + std::to_string(i + 1) +
-                                       " cannot join the ensemble: " + difference +
-                                       "; train its members with the same options on the same table"};
+      return Error{Errc::mismatch,
+                   "forecast: model " + std::to_string(i + 1) + " cannot join the ensemble: " +
+                       difference + "; train its members with the same options on the same table"};
     }
     std::move(models[i].members.begin(), models[i].members.end(),
               std::back_inserter(joined.members));

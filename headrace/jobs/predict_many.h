@@ -16,14 +16,14 @@
 namespace headrace::jobs {
 
 struct PredictManyContext {
-  base::Pool* pool = nullptr;                             ///< null: on the calling thread
-  std::function<bool()> stop;                             ///< true ends early with `cancelled`
+  base::Pool* pool = nullptr;                                  ///< null: on the calling thread
+  std::function<bool()> stop;                                  ///< true ends early with `cancelled`
   std::function<void(int64_t done, int64_t failed)> progress;  ///< from any thread
 };
 
 /// `model` is a reference (NAME, NAME:7, NAME@alias) of one model for all series, or a prefix:
-/// then item i is forecast by PREFIX/encode_segment(id), and an item without a model is in `errors`.
-/// Results do not depend on the pool. `not_found`: neither exists.
+/// then item i is forecast by PREFIX/encode_segment(id), and an item without a model is in
+/// `errors`. Results do not depend on the pool. `not_found`: neither exists.
 HR_API Result<forecast::Forecasts> predict_many(const registry::Registry& registry,
                                                 const std::string& model,
                                                 std::span<const forecast::Series> series,

@@ -77,8 +77,8 @@ void set_steps(const forecast::Frequency& frequency, int64_t start_us, flow::Rep
   plot->step_seconds = (forecast::add_steps(frequency, start_us, 1) - start_us) / 1000000;
 }
 
-std::optional<flow::ReportPlot> plot_of(const forecast::Forecast& forecast,
-                                        const SeriesById& past, const SeriesById& future) {
+std::optional<flow::ReportPlot> plot_of(const forecast::Forecast& forecast, const SeriesById& past,
+                                        const SeriesById& future) {
   const auto has = [&](double level) {
     return std::find(forecast.levels.begin(), forecast.levels.end(), level) !=
            forecast.levels.end();
@@ -131,11 +131,13 @@ void add_columns(flow::ReportData* data) {
   };
   data->labels = {{"winner", "Winner", "what the backtest chose for this item"}};
   data->scores = {
-      {"MASE", "mean absolute scaled error per item; lower is better",
+      {"MASE",
+       "mean absolute scaled error per item; lower is better",
        {{"mase", "headrace", "this run's forecasts"},
         {"snaive_mase", "seasonal naive", "the last season repeated"},
         {"naive2_mase", "Naive2", "the benchmark of the M competitions"}}},
-      {"Weighted quantile loss", "mean over the levels 0.1 to 0.9 per item; lower is better",
+      {"Weighted quantile loss",
+       "mean over the levels 0.1 to 0.9 per item; lower is better",
        {{"mean_wql", "headrace", "this run's forecasts"},
         {"snaive_mean_wql", "seasonal naive", "the last season repeated, at every level"},
         {"naive2_mean_wql", "Naive2", "the benchmark of the M competitions"}}},

@@ -22,26 +22,27 @@ struct TableSpec {
   std::string id;
   std::string time;
   std::string target;
-  std::string frequency;           ///< "" = guessed from the most common step
-  std::string start;               ///< first stamp of wide tables; "" = 1970-01-01
-  std::string aggregate = "error"; ///< rows of one item and stamp: error, sum, mean, last
+  std::string frequency;            ///< "" = guessed from the most common step
+  std::string start;                ///< first stamp of wide tables; "" = 1970-01-01
+  std::string aggregate = "error";  ///< rows of one item and stamp: error, sum, mean, last
   std::vector<std::string> categories;
   std::vector<std::string> static_reals;
   std::vector<std::string> dynamic_reals;
-  int horizon = 0;  ///< rows with a null target at the end that are a known future, see BuildOptions
+  int horizon =
+      0;  ///< rows with a null target at the end that are a known future, see BuildOptions
 };
 
 struct SeriesTable {
   forecast::SeriesSet set;
   registry::TableSnapshot snapshot;
-  int64_t bytes_read = 0;        ///< from storage
-  int64_t row_groups_read = 0;   ///< Parquet only
+  int64_t bytes_read = 0;       ///< from storage
+  int64_t row_groups_read = 0;  ///< Parquet only
   int64_t row_groups_total = 0;
 };
 
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
-/// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or of
-/// a wrong type; `corrupt`: names the file.
+/// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or
+/// of a wrong type; `corrupt`: names the file.
 HR_API Result<SeriesTable> load_series(const TableSpec& spec,
                                        const std::vector<std::string>& items = {});
 

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/jobs/series_table.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <set>
+#include <utility>
+
+#include "headrace/lake/series.h"
+#include "headrace/lake/stamp.h"
+#include "headrace/lake/table.h"
+
+namespace headrace::jobs {
+
+namespace {
+
+Result<lake::Format> parse_format(const std::string& name) {
+  for (const lake::Format format : {lake::Format::parquet, lake::Format::csv,
+                                    lake::Format::wide_csv, lake::Format::json_lines}) {
+    if (name == lake::format_name(format) ||
+        (format == lake::Format::json_lines && name == "jsonl")) {
+      return format;
+    }
+  }
+  if (name.empty()) {
+    return lake::Format::automatic;
+  }
+  return Error{Errc::invalid_argument,
+               "format is \"" + name + "\"; parquet, csv, wide_csv or jsonl is needed"};
+}
+
+/// The named column, or the first of the usual names that is there.
+std::string column_name(const std::string& named, const lake::Schema& schema,
+                        std::initializer_list<const char*> usual) {
+  if (!named.empty()) {
+    return named;
+  }
+  for (const char* name : usual) {
+    if (lake::find_field(schema, name) >= 0) {
+      return name;
+    }
+  }
+  return *usual.begin();
+}
+
+bool ends_with_any(const std::string& url, std::initializer_list<const char*> endings) {
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](const char* ending) { return url.ends_with(ending); });
+}
+
+Result<lake::Table> open_table(const TableSpec& spec) {
+  lake::TableOptions options;
+  HR_TRY(options.format, parse_format(spec.format));
+  const bool implicit_stamps =
+      options.format == lake::Format::wide_csv || options.format == lake::Format::json_lines ||
+      ends_with_any(spec.url, {".jsonl", ".json", ".jsonl.gz", ".json.gz"});
+  if (implicit_stamps) {
+    if (spec.frequency.empty()) {
+      return Error{Errc::invalid_argument,
+                   spec.url + " holds no time stamp per value; say its frequency (h, D, MS, ...)"};
+    }
+    HR_TRY(const auto frequency, forecast::parse_frequency(spec.frequency));
+    options.stamp = [frequency](int64_t start_us, int64_t index) {
+      return forecast::add_steps(frequency, start_us, index);
+    };
+  }
+  if (!spec.start.empty()) {
+    const auto start = lake::parse_stamp(spec.start);
+    if (!start) {
+      return Error{Errc::invalid_argument,
+                   "start is \"" + spec.start + "\"; a stamp like 2015-07-01T00:00:00 is needed"};
+    }
+    options.wide_start_us = start->us;
+  }
+  return lake::Table::open(spec.url, options);
+}
+
+lake::SeriesColumns columns_of(const TableSpec& spec, const lake::Schema& schema) {
+  lake::SeriesColumns columns;
+  columns.id = column_name(spec.id, schema, {"item_id", "unique_id"});
+  columns.time = column_name(spec.time, schema, {"timestamp", "ds"});
+  columns.target = column_name(spec.target, schema, {"target", "y"});
+  columns.categories = spec.categories;
+  columns.reals = spec.static_reals;
+  columns.reals.insert(columns.reals.end(), spec.dynamic_reals.begin(), spec.dynamic_reals.end());
+  return columns;
+}
+
+forecast::LongRows borrow_rows(const lake::SeriesRows& rows, const TableSpec& spec) {
+  forecast::LongRows out;
+  out.ids = rows.ids;
+  out.item = rows.item;
+  out.stamp_us = rows.stamp_us;
+  out.target = rows.target;
+  for (const auto& category : rows.categories) {
+    out.categories.push_back({category.name, category.values, category.code});
+  }
+  for (size_t i = 0; i < rows.reals.size(); ++i) {
+    auto& list = i < spec.static_reals.size() ? out.static_reals : out.dynamic_reals;
+    list.push_back({rows.reals[i].name, rows.reals[i].values});
+  }
+  return out;
+}
+
+Result<void> check_zone(const std::string& zone, const TableSpec& spec) {
+  const std::set<std::string> utc = {"", "UTC", "Etc/UTC", "Z", "+00:00"};
+  if (utc.contains(zone)) {
+    return {};
+  }
+  // Instants are clear, but a local day or hour is not a fixed number of seconds.
+  return Error{Errc::invalid_argument,
+               spec.url + ": time stamps are in the zone " + zone +
+                   "; convert the column to UTC (days with a clock change are no regular grid)"};
+}
+
+Result<registry::TableSnapshot> snapshot_of(const lake::Table& table) {
+  HR_TRY(const lake::Snapshot snapshot, table.snapshot());
+  registry::TableSnapshot out;
+  out.url = table.url();
+  out.format = std::string(lake::format_name(table.format()));
+  out.digest = snapshot.digest;
+  out.rows = table.rows();
+  return out;
+}
+
+Result<void> check_items(const std::vector<std::string>& wanted, const lake::SeriesRows& rows,
+                         const TableSpec& spec) {
+  const std::set<std::string> found(rows.ids.begin(), rows.ids.end());
+  for (const std::string& item : wanted) {
+    if (!found.contains(item)) {
+      return Error{Errc::not_found, spec.url + " has no item \"" + item + "\""};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::string>& items) {
+  HR_TRY(const lake::Table table, open_table(spec));
+  const lake::SeriesColumns columns = columns_of(spec, table.schema());
+  lake::SeriesRead read;
+  read.items = items;
+  HR_TRY(const lake::SeriesRows rows, lake::read_series(table, columns, read));
+  HR_TRY(check_zone(rows.zone, spec));
+  HR_TRY(check_items(items, rows, spec));
+  if (rows.ids.empty()) {
+    return Error{Errc::not_found, spec.url + " has no rows; nothing to forecast"};
+  }
+
+  forecast::BuildOptions build;
+  if (!spec.frequency.empty()) {
+    HR_TRY(build.frequency, forecast::parse_frequency(spec.frequency));
+  }
+  HR_TRY(build.duplicates, forecast::parse_duplicates(spec.aggregate));
+  build.horizon = spec.horizon;
+  SeriesTable out;
+  HR_TRY(out.set, forecast::build_series(borrow_rows(rows, spec), build), spec.url);
+  HR_TRY(out.snapshot, snapshot_of(table));
+  out.bytes_read = rows.stats.bytes_read;
+  out.row_groups_read = rows.stats.row_groups_read;
+  out.row_groups_total = rows.stats.row_groups_total;
+  return out;
+}
+
+Result<std::vector<std::string>> list_items(const TableSpec& spec) {
+  HR_TRY(const lake::Table table, open_table(spec));
+  HR_TRY(auto items, lake::list_items(table, columns_of(spec, table.schema()).id));
+  return std::move(items.ids);
+}
+
+}  // namespace headrace::jobs

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/log.h"
+#include "headrace/base/pool.h"
+#include "headrace/cli/forecast.h"
+#include "headrace/cli/forecast_options.h"
+#include "headrace/cli/terminal.h"
+#include "headrace/flow/run.h"
+#include "headrace/forecast/forecaster.h"
+#include "headrace/jobs/forecast_pipeline.h"
+#include "headrace/jobs/model_store.h"
+
+namespace headrace::cli {
+
+namespace {
+
+/// "lake/sales-2026.parquet" gives "sales-2026"; what the registry does not allow becomes '_'.
+std::string model_name(const Arguments& arguments) {
+  if (arguments.has("model")) {
+    return arguments.text("model");
+  }
+  std::string url = arguments.text("table");
+  while (url.ends_with('/')) {
+    url.pop_back();
+  }
+  std::string name = base::Path(url).stem().string();
+  std::replace_if(
+      name.begin(), name.end(),
+      [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '_');
+  return name.empty() ? "forecast" : name;
+}
+
+Result<Json> train_json(const Arguments& arguments) {
+  const auto infos = forecast::train_option_list();
+  HR_TRY(Json given, given_options(arguments, infos));
+  forecast::TrainOptions options;
+  HR_TRY(forecast::set_options(&options, given));
+  const auto scope = arguments.flag("global") ? forecast::Scope::global : forecast::Scope::local;
+  HR_TRY(forecast::resolve(options, scope));
+  return given;
+}
+
+Result<int> train_global(const Arguments& arguments) {
+  HR_TRY(auto spec, table_spec(arguments));
+  HR_TRY(const Json given, train_json(arguments));
+  forecast::TrainOptions options;
+  HR_TRY(forecast::set_options(&options, given));
+  spec.categories = options.categories;
+  spec.static_reals = options.static_reals;
+  spec.dynamic_reals = options.dynamic_reals;
+  spec.horizon = options.horizon;
+  HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
+  HR_TRY(auto registry, registry::Registry::open(folder));
+  HR_TRY(const auto table, jobs::load_series(spec));
+  install_interrupt_handler();
+  Progress progress("epochs", 1);
+  forecast::TrainContext context;
+  context.threads = base::usable_cores();
+  context.progress = [&](const forecast::TrainProgress& at) {
+    progress.update(0, 0, context.threads);
+    base::log_info(fmt::format("member {} epoch {}/{} loss {:.4f}", at.member + 1, at.epoch,
+                               at.epochs, at.loss));
+    return !interrupted();
+  };
+  auto trained = forecast::train_global(table.set.series, options, context);
+  progress.finish();
+  if (!trained.ok()) {
+    return std::move(trained).error();
+  }
+  jobs::ModelRecord record;
+  record.name = model_name(arguments);
+  record.lineage.run_kind = "train";
+  record.lineage.table = table.snapshot;
+  record.tags = {{"scope", "global"}};
+  HR_TRY(const auto version, jobs::add_model(&registry, trained->model, std::move(record)));
+  if (arguments.flag("json")) {
+    fmt::print("{}\n", Json::object({{"model", version.reference()},
+                                     {"registry", folder.string()},
+                                     {"training", trained->model.training}})
+                           .dump());
+  } else {
+    fmt::print("registered {} in {}\n", version.reference(), folder.string());
+  }
+  return table.set.errors.empty() ? kExitOk : kExitFailed;
+}
+
+/// Write the pipeline of this training and run it as `headrace flow run` would.
+Result<int> train_local(const Arguments& arguments) {
+  jobs::ForecastPipeline spec;
+  HR_TRY(spec.table, table_spec(arguments));
+  HR_TRY(spec.train, train_json(arguments));
+  const auto absolute = [](const std::string& url) {
+    const bool remote = url.empty() || url.find("://") != std::string::npos;
+    return remote ? url : std::filesystem::absolute(url).string();
+  };
+  spec.name = model_name(arguments);
+  spec.table.url = absolute(spec.table.url);
+  spec.actuals = absolute(arguments.text("actuals"));
+  spec.registry = absolute(arguments.text("registry"));
+  spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(4));
+  spec.slots = static_cast<int>(arguments.integer("slots").value_or(0));
+  HR_TRY(jobs::list_items(spec.table));  // a table that cannot be read is told before a run is made
+
+  const base::Path runs =
+      arguments.has("dir") ? base::Path(arguments.text("dir")) : flow::runs_folder();
+  HR_TRY(base::make_folders(runs));
+  const base::Path document = runs / (spec.name + "-" + flow::new_run_id().substr(0, 8) + ".json");
+  HR_TRY(base::replace_file(document, jobs::forecast_pipeline(spec).dump(2) + "\n"));
+  Arguments run;
+  run.add("pipeline", document.string());
+  for (const char* name : {"dir", "slots"}) {
+    if (arguments.has(name)) {
+      run.add(name, arguments.text(name));
+    }
+  }
+  if (arguments.flag("json")) {
+    run.add("json", "true");
+  }
+  for (const Command& command : flow_commands()) {
+    if (command.name == "flow run") {
+      return command.run(run);
+    }
+  }
+  return Error{Errc::internal, "flow run is missing from this binary"};
+}
+
+}  // namespace
+
+int forecast_train(const Arguments& arguments) {
+  if (arguments.flag("global") && arguments.flag("local")) {
+    return report_error(Error{Errc::invalid_argument, "--local and --global exclude each other"},
+                        arguments.flag("json"));
+  }
+  const Result<int> result =
+      arguments.flag("global") ? train_global(arguments) : train_local(arguments);
+  if (result.ok()) {
+    return *result;
+  }
+  return interrupted() && result.error().code() == Errc::cancelled
+             ? kExitInterrupted
+             : report_error(result.error(), arguments.flag("json"));
+}
+
+}  // namespace headrace::cli

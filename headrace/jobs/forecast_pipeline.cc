@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/jobs/forecast_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "headrace/base/pool.h"
+
+namespace headrace::jobs {
+
+namespace {
+
+/// Properties that every activity on the table shares.
+Json table_properties(const ForecastPipeline& spec, std::string_view operation) {
+  Json out = Json::object({{"operation", operation}, {"table", spec.table.url}});
+  const auto add = [&](std::string_view name, const std::string& value) {
+    if (!value.empty()) {
+      out.set(name, value);
+    }
+  };
+  add("format", spec.table.format);
+  add("id", spec.table.id);
+  add("time", spec.table.time);
+  add("target", spec.table.target);
+  add("frequency", spec.table.frequency);
+  add("start", spec.table.start);
+  if (spec.table.aggregate != "error") {
+    add("aggregate", spec.table.aggregate);
+  }
+  return out;
+}
+
+Json forecast_activity(std::string_view name, Json properties) {
+  return Json::object({{"name", name},
+                       {"type", "HeadraceForecast"},
+                       {"policy", Json::object({{"timeout", "1.00:00:00"}, {"retry", 1}})},
+                       {"typeProperties", std::move(properties)}});
+}
+
+Json depends_on(std::initializer_list<std::pair<const char*, const char*>> list) {
+  Json out = Json::array();
+  for (const auto& [activity, condition] : list) {
+    Json conditions = Json::array();
+    conditions.push_back(condition);
+    out.push_back(
+        Json::object({{"activity", activity}, {"dependencyConditions", std::move(conditions)}}));
+  }
+  return out;
+}
+
+Json for_each(std::string_view name, std::string_view items, int batch_count, Json activities) {
+  return Json::object({{"name", name},
+                       {"type", "ForEach"},
+                       {"typeProperties", Json::object({{"items", items},
+                                                        {"batchCount", batch_count},
+                                                        {"activities", std::move(activities)}})}});
+}
+
+/// One global model per member, their references kept in a variable in the order of members.
+Json train_global(const ForecastPipeline& spec, int batch_count) {
+  Json properties = table_properties(spec, "train");
+  properties.set("scope", "global");
+  properties.set("model", "@concat('" + spec.name + "-global/member-', string(item()))");
+  properties.set("registry", spec.registry);
+  Json train = spec.train;
+  const int64_t seed = train.find("seed") != nullptr && train.at("seed").is_integer()
+                           ? train.at("seed").integer()
+                           : 1;
+  train.set("seed", "@add(" + std::to_string(seed * 1000) + ", item())");
+  properties.set("train", std::move(train));
+  Json keep = Json::object(
+      {{"name", "KeepMember"},
+       {"type", "AppendVariable"},
+       {"dependsOn", depends_on({{"Member", "Succeeded"}})},
+       {"typeProperties", Json::object({{"variableName", "globalModels"},
+                                        {"value", "@activity('Member').output.model"}})}});
+  Json activities = Json::array();
+  activities.push_back(forecast_activity("Member", std::move(properties)));
+  activities.push_back(std::move(keep));
+  return for_each("TrainGlobal", "@range(0, " + std::to_string(spec.global_members) + ")",
+                  batch_count, std::move(activities));
+}
+
+Json train_each(const ForecastPipeline& spec, int batch_count) {
+  Json properties = table_properties(spec, "train");
+  properties.set("scope", "local");
+  properties.set("item", "@item()");
+  properties.set("model", spec.name);
+  properties.set("registry", spec.registry);
+  if (spec.global_members > 0) {
+    properties.set("warm_start", "@variables('globalModels')");
+  }
+  properties.set("train", spec.train);
+  Json levels = Json::array();
+  for (const double level :
+       {0.025, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.975}) {
+    levels.push_back(level);
+  }
+  properties.set("predict", Json::object({{"quantiles", std::move(levels)}}));
+  Json activities = Json::array();
+  activities.push_back(forecast_activity("Train", std::move(properties)));
+  Json loop =
+      for_each("TrainEach", "@activity('Items').output.items", batch_count, std::move(activities));
+  loop.set("dependsOn", spec.global_members > 0
+                            ? depends_on({{"Items", "Succeeded"}, {"TrainGlobal", "Succeeded"}})
+                            : depends_on({{"Items", "Succeeded"}}));
+  return loop;
+}
+
+}  // namespace
+
+Json forecast_pipeline(const ForecastPipeline& spec) {
+  const int batch_count = spec.slots > 0 ? spec.slots : base::usable_cores();
+  Json activities = Json::array();
+  activities.push_back(forecast_activity("Items", table_properties(spec, "items")));
+  if (spec.global_members > 0) {
+    activities.push_back(train_global(spec, batch_count));
+  }
+  activities.push_back(train_each(spec, batch_count));
+  Json judged = table_properties(spec, "evaluate");
+  if (!spec.actuals.empty()) {
+    judged.set("actuals", spec.actuals);
+  }
+  Json evaluate = forecast_activity("Evaluate", std::move(judged));
+  evaluate.set("dependsOn", depends_on({{"TrainEach", "Completed"}}));
+  activities.push_back(std::move(evaluate));
+
+  Json variables = Json::object(
+      {{"globalModels", Json::object({{"type", "Array"}, {"defaultValue", Json::array()}})}});
+  return Json::object(
+      {{"name", spec.name},
+       {"properties", Json::object({{"description", "made by headrace forecast train"},
+                                    {"variables", std::move(variables)},
+                                    {"activities", std::move(activities)}})}});
+}
+
+}  // namespace headrace::jobs

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pipeline behind `headrace forecast train`: global models, one model per item, evaluation.
+#pragma once
+
+#include <string>
+
+#include "headrace/base/export.h"
+#include "headrace/base/json.h"
+#include "headrace/jobs/series_table.h"
+
+namespace headrace::jobs {
+
+struct ForecastPipeline {
+  std::string name;        ///< of the pipeline and, as a prefix, of the models
+  TableSpec table;         ///< url absolute
+  std::string actuals;     ///< url of what came after; "" = judge by the backtests
+  std::string registry;    ///< folder; "" = the usual one
+  int global_members = 4;  ///< 0: local models start cold and compete with naive methods only
+  int slots = 0;           ///< items at a time; 0 = by cores
+  Json train;              ///< options that were given, by name
+};
+
+/// The document, in Data Factory's Git form: `headrace flow run` takes it as it is.
+HR_API Json forecast_pipeline(const ForecastPipeline& spec);
+
+}  // namespace headrace::jobs

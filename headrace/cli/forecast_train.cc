@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "headrace/base/log.h"
 #include "headrace/base/pool.h"
 #include "headrace/cli/forecast.h"
 #include "headrace/cli/forecast_options.h"
@@ -59,14 +59,14 @@ Result<int> train_global(const Arguments& arguments) {
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(auto registry, registry::Registry::open(folder));
   HR_TRY(const auto table, jobs::load_series(spec));
+  HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
   install_interrupt_handler();
-  Progress progress("epochs", 1);
+  Progress progress("epochs", int64_t{resolved.members} * resolved.epochs);
+  std::atomic<int64_t> epochs = 0;
   forecast::TrainContext context;
   context.threads = base::usable_cores();
-  context.progress = [&](const forecast::TrainProgress& at) {
-    progress.update(0, 0, context.threads);
-    base::log_info(fmt::format("member {} epoch {}/{} loss {:.4f}", at.member + 1, at.epoch,
-                               at.epochs, at.loss));
+  context.progress = [&](const forecast::TrainProgress&) {
+    progress.update(++epochs, 0, context.threads);
     return !interrupted();
   };
   auto trained = forecast::train_global(table.set.series, options, context);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "headrace/base/pool.h"
+#include "headrace/base/thread.h"
 #include "headrace/cli/forecast.h"
 #include "headrace/cli/forecast_options.h"
 #include "headrace/cli/terminal.h"
@@ -65,7 +67,9 @@ Result<int> predict(const Arguments& arguments) {
   jobs::PredictManyContext context;
   context.pool = &pool;
   context.stop = interrupted;
+  base::Mutex progress_mu;  // Progress is for one thread at a time
   context.progress = [&](int64_t done, int64_t failed) {
+    const base::MutexLock lock(progress_mu);
     progress.update(done, failed, pool.threads());
   };
   auto forecasts =
@@ -174,13 +178,15 @@ Result<int> backtest(const Arguments& arguments) {
     }
     base::Pool pool;
     Progress progress("backtest", static_cast<int64_t>(series.size()));
-    std::atomic<int64_t> done = 0;
+    base::Mutex progress_mu;  // Progress is for one thread at a time
+    int64_t done = 0;
     pool.for_each_by_cost(
         costs,
         [&](int64_t i) {
           const auto index = static_cast<size_t>(i);
           parts[index] = forecast::backtest(std::span(&series[index], 1), forecast::Scope::local,
                                             train, options, {}, context);
+          const base::MutexLock lock(progress_mu);
           progress.update(++done, 0, pool.threads());
         },
         interrupted);

@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "headrace/base/pool.h"
+#include "headrace/base/thread.h"
 #include "headrace/cli/forecast.h"
 #include "headrace/cli/forecast_options.h"
 #include "headrace/cli/terminal.h"
@@ -62,10 +62,12 @@ Result<int> train_global(const Arguments& arguments) {
   HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
   install_interrupt_handler();
   Progress progress("epochs", int64_t{resolved.members} * resolved.epochs);
-  std::atomic<int64_t> epochs = 0;
+  base::Mutex progress_mu;  // members may train on threads of their own
+  int64_t epochs = 0;
   forecast::TrainContext context;
   context.threads = base::usable_cores();
   context.progress = [&](const forecast::TrainProgress&) {
+    const base::MutexLock lock(progress_mu);
     progress.update(++epochs, 0, context.threads);
     return !interrupted();
   };

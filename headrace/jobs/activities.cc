@@ -17,6 +17,7 @@
 #include "headrace/jobs/local_plan.h"
 #include "headrace/jobs/model_store.h"
 #include "headrace/jobs/series_table.h"
+#include "headrace/registry/name.h"
 
 namespace headrace::jobs {
 

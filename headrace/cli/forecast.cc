@@ -48,7 +48,7 @@ Command train_command() {
         {.name = "--global-members",
          .help = "global models to start local ones from; 0 = start cold",
          .kind = OptionKind::integer,
-         .default_text = "4"},
+         .default_text = "3"},
         {.name = "--slots",
          .help = "series trained at a time; default one per core",
          .kind = OptionKind::integer},

@@ -106,7 +106,7 @@ Result<int> train_local(const Arguments& arguments) {
   spec.table.url = absolute(spec.table.url);
   spec.actuals = absolute(arguments.text("actuals"));
   spec.registry = absolute(arguments.text("registry"));
-  spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(4));
+  spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(3));
   spec.slots = static_cast<int>(arguments.integer("slots").value_or(0));
   HR_TRY(jobs::list_items(spec.table));  // a table that cannot be read is told before a run is made
 

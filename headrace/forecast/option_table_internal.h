@@ -87,8 +87,14 @@ class OptionSetter {
     return {};
   }
   Result<void> operator()(double T::* member) const {
+    if (field_.is_auto && value_.is_string() && strip(value_.string()) == "auto") {
+      options_->*member = -1.0;
+      return {};
+    }
     HR_TRY(const double number, read_number(value_));
-    HR_TRY(check_range(number, field_.min, field_.max));
+    if (!(field_.is_auto && number == -1.0)) {
+      HR_TRY(check_range(number, field_.min, field_.max));
+    }
     options_->*member = number;
     return {};
   }
@@ -161,6 +167,8 @@ Json option_value(const T& options, const OptionField<T>& field) {
         using Value = std::decay_t<decltype(value)>;
         if constexpr (std::is_same_v<Value, int> || std::is_same_v<Value, int64_t>) {
           return field.is_auto && value == -1 ? Json("auto") : Json(int64_t{value});
+        } else if constexpr (std::is_same_v<Value, double>) {
+          return field.is_auto && value == -1.0 ? Json("auto") : Json(value);
         } else if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, std::string>) {
           return Json(value);
         } else {

@@ -39,7 +39,9 @@ std::vector<OptionField<TrainOptions>> inputs_fields() {
   using T = TrainOptions;
   return {
       {"context", "inputs", &T::context,
-       "steps the network is unrolled over the past; auto = horizon", 1, 100000, true},
+       "steps the network is unrolled over the past; auto = the warm model's, else five seasons, "
+       "between one and four horizons",
+       1, 100000, true},
       {"lags", "inputs", &T::lags, "past values a step sees, in steps; empty = by frequency", 1,
        100000},
       {"max_lag", "inputs", &T::max_lag,
@@ -103,8 +105,8 @@ std::vector<OptionField<TrainOptions>> network_fields() {
 std::vector<OptionField<TrainOptions>> training_fields() {
   using T = TrainOptions;
   return {
-      {"epochs", "training", &T::epochs,
-       "at most; auto = 100 for a global model, 20 for local ones", 1, 1000000, true},
+      {"epochs", "training", &T::epochs, "at most; auto = 16 for a global model, 20 for local ones",
+       1, 1000000, true},
       {"batches_per_epoch", "training", &T::batches_per_epoch, "optimiser steps of an epoch", 1,
        1000000},
       {"batch", "training", &T::batch, "windows of one step", 1, 65536},
@@ -180,8 +182,10 @@ std::vector<OptionField<TrainOptions>> averaging_fields() {
        false,
        {"average", "mixture"}},
       {"weight_average", "averaging", &T::weight_average,
-       "decay of a running average of the weights per step, which is then what is kept; 0 = off", 0,
-       0.9999},
+       "decay of a running average of the weights per step, which is then what is kept; 0 = off; "
+       "auto "
+       "= 0.99 for a global model, 0 for local ones",
+       0, 0.9999, true},
       {"members", "averaging", &T::members,
        "models with seeds of their own whose forecasts are mixed; auto = 1, or those of the warm "
        "start",

@@ -71,7 +71,7 @@ struct TrainOptions {
   std::string refit = "none";
   int snapshots = 1;
   std::string snapshot_use = "average";
-  double weight_average = 0.0;
+  double weight_average = -1.0;
   int members = -1;
 
   bool parity = false;

@@ -210,6 +210,18 @@ Result<void> follow(const Model& warm, const TrainOptions& options, Plan* plan) 
   return {};
 }
 
+/// A longer past steadies the network more than more steps of training do, up to a few seasons.
+int context_of(const TrainOptions& options, int season) {
+  constexpr int kSeasons = 5;
+  constexpr int kHorizons = 4;
+  if (options.context > 0) {
+    return options.context;
+  }
+  return options.parity
+             ? options.horizon
+             : std::max(options.horizon, std::min(kSeasons * season, kHorizons * options.horizon));
+}
+
 }  // namespace
 
 Result<Plan> make_plan(const TrainOptions& options, std::span<const Series* const> series,
@@ -222,8 +234,8 @@ Result<Plan> make_plan(const TrainOptions& options, std::span<const Series* cons
   ModelSpec& spec = plan.spec;
   spec.frequency = series.front()->frequency;
   spec.horizon = options.horizon;
-  spec.context = options.context < 0 ? options.horizon : options.context;
   spec.season = options.season > 0 ? options.season : season_length(spec.frequency);
+  spec.context = context_of(options, spec.season);
   spec.age = options.age;
   HR_TRY(spec.scale_input, parse_scale_input(options.scale_input));
   spec.gluonts_scale = options.scale_rule == "gluonts";

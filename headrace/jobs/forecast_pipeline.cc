@@ -90,7 +90,17 @@ Json train_each(const ForecastPipeline& spec, int batch_count) {
   if (spec.global_members > 0) {
     properties.set("warm_start", "@variables('globalModels')");
   }
-  properties.set("train", spec.train);
+  Json train = spec.train;
+  const auto otherwise = [&](std::string_view name, int64_t value) {
+    if (spec.global_members > 0 && train.find(name) == nullptr) {
+      train.set(name, value);
+    }
+  };
+  // From a global model a few steps go a long way, and many overfit.
+  otherwise("epochs", 3);
+  otherwise("batches_per_epoch", 10);
+  otherwise("patience", 1);
+  properties.set("train", std::move(train));
   Json levels = Json::array();
   for (const double level :
        {0.025, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.975}) {

@@ -15,7 +15,7 @@ struct ForecastPipeline {
   TableSpec table;         ///< url absolute
   std::string actuals;     ///< url of what came after; "" = judge by the backtests
   std::string registry;    ///< folder; "" = the usual one
-  int global_members = 4;  ///< 0: local models start cold and compete with naive methods only
+  int global_members = 3;  ///< 0: local models start cold and compete with naive methods only
   int slots = 0;           ///< items at a time; 0 = by cores
   Json train;              ///< options that were given, by name
 };

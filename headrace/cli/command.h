@@ -28,11 +28,11 @@ enum class OptionKind { flag, text, integer, number };
 struct Option {
   std::string
       name;  ///< "--horizon", or "-p,--param" with a short form; positionals have no dash: "table"
-  std::string help;  ///< one line, units included
+  std::string help = {};  ///< one line, units included
   OptionKind kind = OptionKind::text;
   std::string default_text = {};  ///< shown in --help; also the value when absent ("" = absent)
   bool required = false;
-  bool repeated = false;             ///< may be given several times / several positionals
+  bool repeated = false;                  ///< may be given several times / several positionals
   std::vector<std::string> choices = {};  ///< closed set of values, if any
 };
 
@@ -52,12 +52,12 @@ class Arguments {
 };
 
 struct Command {
-  std::string name;     ///< "forecast train"
-  std::string summary;  ///< one line
-  std::string details;  ///< further paragraphs of --help, may be empty
-  std::vector<std::string>
-      examples;                 ///< whole command lines, shown in --help; each must work as written
-  std::vector<Option> options;  ///< `--json` and `--help` are added to every command
+  std::string name;          ///< "forecast train"
+  std::string summary = {};  ///< one line
+  std::string details = {};  ///< further paragraphs of --help, may be empty
+  std::vector<std::string> examples =
+      {};  ///< whole command lines, shown in --help; each must work as written
+  std::vector<Option> options = {};          ///< `--json` and `--help` are added to every command
   std::function<int(const Arguments&)> run;  ///< returns an exit code
 };
 

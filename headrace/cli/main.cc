@@ -19,18 +19,10 @@ void append(std::vector<Command>* all, std::vector<Command> more) {
 
 std::vector<Command> all_commands() {
   std::vector<Command> commands;
-#ifdef HEADRACE_CLI_FORECAST
   append(&commands, headrace::cli::forecast_commands());
-#endif
-#ifdef HEADRACE_CLI_FLOW
   append(&commands, headrace::cli::flow_commands());
-#endif
-#ifdef HEADRACE_CLI_MODELS
   append(&commands, headrace::cli::models_commands());
-#endif
-#ifdef HEADRACE_CLI_LAKE
   append(&commands, headrace::cli::lake_commands());
-#endif
   append(&commands, headrace::cli::doctor_commands());
   return commands;
 }

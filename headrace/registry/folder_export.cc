@@ -54,4 +54,26 @@ Result<void> Registry::export_folder(const Version& version, const Path& folder)
   return base::replace_file(folder / "README.md", readme(version));
 }
 
+Result<std::vector<Path>> Registry::get(const Version& version, const Path& folder) const {
+  std::vector<Path> written;
+  HR_TRY(base::make_folders(folder));
+  for (const StoredArtifact& artifact : version.artifacts) {
+    HR_TRY(check_artifact_path(artifact.path));
+    const Path target = folder / artifact.path;
+    HR_TRY(base::make_folders(target.parent_path()));
+    if (artifact.slot) {
+      HR_TRY(const ModelFile file, load(version));
+      HR_TRY(write_model(file, file.header(), target));
+    } else {
+      HR_TRY(const Path source, artifact_path(version, artifact.path));
+      HR_TRY(const auto mapping, Mapping::open(source, false));
+      const auto bytes = mapping->bytes();
+      HR_TRY(base::replace_file(
+          target, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
+    }
+    written.push_back(target);
+  }
+  return written;
+}
+
 }  // namespace headrace::registry

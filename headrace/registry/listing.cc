@@ -79,50 +79,6 @@ void append_pattern(const Pattern& pattern, SqlText* sql) {
   }
 }
 
-Result<SqlText> conditions(const Query& query) {
-  SqlText sql;
-  sql.append(query.include_deleted ? "WHERE v.state<=2" : "WHERE v.state=0");
-  HR_TRY(const Pattern pattern, parse_pattern(query.pattern));
-  append_pattern(pattern, &sql);
-  if (!query.item.empty()) {
-    sql.append(" AND v.item=?", query.item);
-  }
-  if (!query.run.empty()) {
-    sql.append(" AND v.run_id=(SELECT id FROM run WHERE uid=?)", query.run);
-  }
-  if (!query.kind.empty()) {
-    sql.append(" AND v.kind=?", query.kind);
-  }
-  if (!query.alias.empty()) {
-    sql.append(" AND v.id IN (SELECT version_id FROM alias WHERE name=?)", query.alias);
-  }
-  for (const Pair& tag : query.tags) {
-    sql.append(
-        " AND EXISTS(SELECT 1 FROM tag t WHERE t.version_id=v.id AND t.key_id="
-        "(SELECT id FROM key WHERE name=?)",
-        tag.name);
-    sql.append(" AND t.value=?)", tag.value);
-  }
-  if (query.created_from) {
-    sql.append(" AND v.created_us>=?", int64_t{query.created_from->count()});
-  }
-  if (query.created_to) {
-    sql.append(" AND v.created_us<?", int64_t{query.created_to->count()});
-  }
-  if (query.latest_only) {
-    sql.append(
-        " AND v.version=(SELECT max(w.version) FROM version w WHERE w.model_id=v.model_id "
-        "AND w.state=0)");
-  }
-  if (!query.where.empty()) {
-    HR_TRY(const SqlText where, compile_where(query.where));
-    sql.append(" AND (");
-    sql.append(where);
-    sql.append(")");
-  }
-  return sql;
-}
-
 /// Which rows come after the cursor, and in which order.
 SqlText after_cursor(const Query& query, const Cursor& cursor) {
   const bool down = query.descending;
@@ -251,9 +207,53 @@ Result<void> check_query(const Query& query) {
 
 }  // namespace
 
+Result<SqlText> version_conditions(const Query& query) {
+  SqlText sql;
+  sql.append(query.include_deleted ? "WHERE v.state<=2" : "WHERE v.state=0");
+  HR_TRY(const Pattern pattern, parse_pattern(query.pattern));
+  append_pattern(pattern, &sql);
+  if (!query.item.empty()) {
+    sql.append(" AND v.item=?", query.item);
+  }
+  if (!query.run.empty()) {
+    sql.append(" AND v.run_id=(SELECT id FROM run WHERE uid=?)", query.run);
+  }
+  if (!query.kind.empty()) {
+    sql.append(" AND v.kind=?", query.kind);
+  }
+  if (!query.alias.empty()) {
+    sql.append(" AND v.id IN (SELECT version_id FROM alias WHERE name=?)", query.alias);
+  }
+  for (const Pair& tag : query.tags) {
+    sql.append(
+        " AND EXISTS(SELECT 1 FROM tag t WHERE t.version_id=v.id AND t.key_id="
+        "(SELECT id FROM key WHERE name=?)",
+        tag.name);
+    sql.append(" AND t.value=?)", tag.value);
+  }
+  if (query.created_from) {
+    sql.append(" AND v.created_us>=?", int64_t{query.created_from->count()});
+  }
+  if (query.created_to) {
+    sql.append(" AND v.created_us<?", int64_t{query.created_to->count()});
+  }
+  if (query.latest_only) {
+    sql.append(
+        " AND v.version=(SELECT max(w.version) FROM version w WHERE w.model_id=v.model_id "
+        "AND w.state=0)");
+  }
+  if (!query.where.empty()) {
+    HR_TRY(const SqlText where, compile_where(query.where));
+    sql.append(" AND (");
+    sql.append(where);
+    sql.append(")");
+  }
+  return sql;
+}
+
 Result<Page> list_versions(Database* database, const Query& query) {
   HR_TRY(check_query(query));
-  HR_TRY(const SqlText where, conditions(query));
+  HR_TRY(const SqlText where, version_conditions(query));
   HR_TRY(const Cursor cursor, parse_cursor(query.cursor));
   HR_TRY(auto transaction, Transaction::begin(database, false));
   std::vector<Row> rows;
@@ -280,7 +280,7 @@ Result<Page> list_versions(Database* database, const Query& query) {
 }
 
 Result<int64_t> count_versions(Database* database, const Query& query) {
-  HR_TRY(const SqlText where, conditions(query));
+  HR_TRY(const SqlText where, version_conditions(query));
   SqlText sql;
   sql.append(
       "SELECT count(*) FROM model m JOIN version v ON v.model_id=m.id LEFT JOIN run r ON "

@@ -3,10 +3,13 @@
 #pragma once
 
 #include "headrace/registry/database.h"
+#include "headrace/registry/query.h"
 #include "headrace/registry/types.h"
 
 namespace headrace::registry {
 
+/// WHERE of a query, over m, v and r.
+Result<SqlText> version_conditions(const Query& query);
 /// One page in the query's order, continued by key, not by offset.
 Result<Page> list_versions(Database* database, const Query& query);
 Result<int64_t> count_versions(Database* database, const Query& query);

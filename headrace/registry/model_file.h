@@ -26,7 +26,7 @@ struct ModelFileOptions {
 };
 
 /// A tensor as it lies in the file. Valid as long as a ModelFile of that file lives.
-struct TensorView {
+struct HR_API TensorView {
   std::string name;
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape;

@@ -35,7 +35,7 @@ HR_API bool is_utf8(std::string_view text);
 
 /// "" (everything), NAME (that model and all below it), `PREFIX/*` (direct children) or
 /// `PREFIX/**` (all below).
-struct Pattern {
+struct HR_API Pattern {
   enum class Kind { all, tree, children, below };
   Kind kind = Kind::all;
   std::string prefix = {};  ///< without the trailing '/'

@@ -111,6 +111,9 @@ class HR_API Registry {
   Result<ImportReport> import_file(const Path& file, const TarOptions& options = {});
   /// model.safetensors, config.json and README.md, as model hubs lay them out.
   Result<void> export_folder(const Version& version, const Path& folder) const;
+  /// Copy a version's files into `folder` under their names; an item of a bundle becomes a model
+  /// file of its own. Returns the paths written.
+  Result<std::vector<Path>> get(const Version& version, const Path& folder) const;
   /// Take in what other hosts staged (`stage`) in `folder`; what was taken is deleted there.
   Result<ImportReport> import_incoming(const Path& folder);
 

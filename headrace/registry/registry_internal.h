@@ -58,7 +58,7 @@ struct Registry::State {
 /// For the room's free functions.
 struct RegistryAccess {
   static Registry::State* state(Registry* registry) { return registry->state_.get(); }
-  static const Registry::State& state(const Registry& registry) { return *registry.state_; }
+  static Registry::State& state(const Registry& registry) { return *registry.state_; }
 };
 
 /// The stored form of a version that was just added.

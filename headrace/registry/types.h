@@ -93,7 +93,7 @@ struct StoredArtifact {
 };
 
 /// One row of the registry.
-struct Version {
+struct HR_API Version {
   int64_t id = 0;  ///< of this database only; `uid` is the same in every copy
   std::string uid = {};
   std::string name = {};
@@ -197,7 +197,7 @@ struct Finding {
   bool harmless = false;  ///< nothing is lost (stray and temporary files)
 };
 
-struct VerifyReport {
+struct HR_API VerifyReport {
   std::vector<Finding> findings = {};
   int64_t versions = 0;
   int64_t objects = 0;

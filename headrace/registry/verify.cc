@@ -16,6 +16,7 @@ struct ObjectRow {
   std::string hash;
   int64_t bytes = 0;
   std::string kind;
+  bool ready = true;  ///< a version that is not deleted needs it
 };
 
 class Verifier {
@@ -79,15 +80,18 @@ class Verifier {
   }
 
   Result<std::vector<ObjectRow>> needed_objects() {
-    HR_TRY(auto select, database_->prepare("SELECT hash, bytes, kind FROM object o WHERE EXISTS("
-                                           "SELECT 1 FROM artifact a WHERE a.object_id=o.id)"));
+    HR_TRY(auto select,
+           database_->prepare("SELECT o.hash, o.bytes, o.kind, max(v.state=0) FROM object o JOIN "
+                              "artifact a ON a.object_id=o.id JOIN version v ON "
+                              "v.id=a.version_id GROUP BY o.id"));
     std::vector<ObjectRow> rows;
     for (;;) {
       HR_TRY(const bool row, select.step());
       if (!row) {
         return rows;
       }
-      rows.push_back({base::hex(select.blob(0)), select.integer(1), std::string(select.text(2))});
+      rows.push_back({base::hex(select.blob(0)), select.integer(1), std::string(select.text(2)),
+                      select.integer(3) != 0});
     }
   }
 
@@ -101,7 +105,10 @@ class Verifier {
 
   void damage(const ObjectRow& object, const std::string& what, const std::string& why) {
     damaged_.emplace(object.hash, what);
-    find(what, "object " + object.hash + ": " + why);
+    find(what,
+         "object " + object.hash + ": " + why +
+             (object.ready ? "" : "; only deleted versions need it"),
+         !object.ready);
   }
 
   Result<void> check_objects() {

@@ -6,15 +6,16 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/base/export.h"
 #include "headrace/base/json.h"
 #include "headrace/base/result.h"
 #include "headrace/registry/types.h"
 
 namespace headrace::registry {
 
-Json new_version_json(const NewVersion& version);
+HR_API Json new_version_json(const NewVersion& version);
 /// `invalid_argument` names what is wrong; the result still goes through check_version.
-Result<NewVersion> new_version_from_json(const Json& json);
+HR_API Result<NewVersion> new_version_from_json(const Json& json);
 
 /// A stored version in the same form, as exports carry it.
 NewVersion as_new(const Version& version);

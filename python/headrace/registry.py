@@ -1,0 +1,515 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models, versions, aliases and their files: the registry of `headrace models`, from Python.
+
+Never open a registry's `registry.db` with Python's `sqlite3`: two copies of SQLite in one process
+break each other's locks, and a change that was reported as done can be lost. Once a registry is
+open here, `sqlite3.connect` on its file raises. To look at the tables, use
+`headrace models sql` or a copy made by `Registry.backup`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace._core import native
+from headrace._errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    import torch
+
+__all__ = ["Model", "Registry", "Version", "open", "open_file"]
+
+Array = npt.NDArray[Any]
+
+# safetensors type -> numpy type. Types that numpy lacks come as raw bytes, but BF16 as float32.
+_NUMPY = {
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "F16": "<f2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "F32": "<f4",
+    "U64": "<u8",
+    "I64": "<i8",
+    "F64": "<f8",
+    "C64": "<c8",
+}
+_SAFETENSORS = {np.dtype(numpy): name for name, numpy in _NUMPY.items()}
+
+
+@dataclass(frozen=True)
+class Version:
+    """One registered version; what `headrace models show --json` prints."""
+
+    name: str
+    version: int
+    uid: str
+    state: str
+    kind: str
+    created: datetime
+    once: str | None
+    aliases: tuple[str, ...]
+    metrics: dict[str, float]
+    params: dict[str, str]
+    tags: dict[str, str]
+    lineage: dict[str, Any]
+    artifacts: tuple[dict[str, Any], ...]
+    header: dict[str, Any] | None
+
+    @property
+    def reference(self) -> str:
+        """Name and number, e.g. "m4_hourly/H1:7"."""
+        return f"{self.name}:{self.version}"
+
+
+class Model:
+    """A model file, checked and mapped: `header` is JSON, `weights` are read-only arrays."""
+
+    def __init__(self, file: Any) -> None:  # noqa: ANN401, D107 - made by `Registry.load`
+        self._file = file
+        self._weights: dict[str, Array] | None = None
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Everything but the weights: kind, options, frequency, training, lineage."""
+        return json.loads(self._file.header()) or {}
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The file's own metadata, as text."""
+        return dict(self._file.metadata())
+
+    @property
+    def weights(self) -> dict[str, Array]:
+        """Arrays on the mapping, without a copy (BF16 comes as float32, 8-bit floats as bytes)."""
+        if self._weights is None:
+            self._weights = {
+                name: _as_array(dtype, shape, data)
+                for name, dtype, shape, data in self._file.tensors()
+            }
+        return self._weights
+
+    def items(self) -> list[str]:
+        """Keys of a bundle's items; empty for a single model."""
+        return [self._file.item_key(slot) for slot in range(self._file.item_count())]
+
+    def item(self, key: str) -> Model:
+        """One item of a bundle."""
+        return Model(self._file.item(key))
+
+    def to_torch(self) -> dict[str, torch.Tensor]:
+        """Weights as torch tensors of their own (a copy: torch has no read-only tensors)."""
+        import torch
+
+        out: dict[str, torch.Tensor] = {}
+        for name, dtype, shape, data in self._file.tensors():
+            if dtype == "BF16":
+                raw = torch.from_numpy(np.array(data).view("<i2"))
+                out[name] = raw.view(torch.bfloat16).reshape(shape)
+            else:
+                out[name] = torch.from_numpy(np.array(_as_array(dtype, shape, data)))
+        return out
+
+
+class Registry:
+    """An open registry. Thread-safe; after `os.fork` open it again in the child."""
+
+    def __init__(self, handle: Any) -> None:  # noqa: ANN401, D107 - made by `open`
+        self._handle = handle
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return Path(self._handle.folder())
+
+    @property
+    def uuid(self) -> str:
+        """The same in every copy of the folder."""
+        return str(self._handle.uuid())
+
+    def add(
+        self,
+        name: str,
+        model: Model | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        *,
+        state_dict: Mapping[str, Any] | None = None,
+        kind: str | None = None,
+        header: Mapping[str, Any] | None = None,
+        files: Mapping[str, str | os.PathLike[str] | bytes] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        params: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        table: Mapping[str, Any] | str | None = None,
+        run: str | None = None,
+        item: str | None = None,
+        attempt: int = 0,
+        code_version: str | None = None,
+        parent: str | None = None,
+        once: str | None = None,
+    ) -> Version:
+        """Register a model; it is on disk when this returns.
+
+        `model` is a `Model`, a mapping of names to arrays, a safetensors file, or a file or folder
+        of any kind (stored as it is, never executed or unpickled). `state_dict` takes torch
+        tensors. `files` are further files by their name in the version. With `once`, a second call
+        with the same key returns the version that exists; other weights under it are a `Mismatch`.
+
+        >>> import numpy, headrace.registry
+        >>> r = headrace.registry.open("models")
+        >>> r.add("demo", {"w": numpy.zeros(3, "f4")}, metrics={"mase": 0.9}).version
+        1
+        """
+        tensors, artifacts, found_kind = _contents(model, state_dict)
+        for path, content in (files or {}).items():
+            artifacts.append(_artifact(path, content))
+        document = {
+            "name": name,
+            "kind": kind or found_kind,
+            "header": dict(header or {}),
+            "metrics": [[key, _number(value)] for key, value in (metrics or {}).items()],
+            "params": [[key, str(value)] for key, value in (params or {}).items()],
+            "tags": [[key, value] for key, value in (tags or {}).items()],
+            "lineage": _lineage(table, run, item, attempt, code_version),
+        }
+        if once is not None:
+            document["once"] = once
+        if parent is not None:
+            document["parent"] = parent
+        return _version(self._handle.add(json.dumps(document), tensors, artifacts))
+
+    def get(self, reference: str) -> Version:
+        """Look a version up: NAME, NAME:7, NAME@alias, uid:HEX, run:RUN/ITEM."""
+        return _version(self._handle.find(reference))
+
+    def load(self, reference: str) -> Model:
+        """Open the model file of a version, checked and mapped."""
+        return Model(self._handle.load(reference))
+
+    def list(
+        self,
+        pattern: str = "",
+        *,
+        where: str = "",
+        order_by: str = "name",
+        descending: bool = False,
+        latest: bool = False,
+        deleted: bool = False,
+        run: str = "",
+        item: str = "",
+        kind: str = "",
+        alias: str = "",
+        tags: Mapping[str, str] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Version]:
+        """Versions in order, read page by page.
+
+        `pattern` is NAME (it and all below it), PREFIX/* or PREFIX/**. `where` is a condition such
+        as "mase < naive_mase and param.cells = '40'". `order_by` is "name", "created", "version" or
+        a metric (NaN behind the numbers, models without it last).
+        """
+        query: dict[str, Any] = {
+            "pattern": pattern,
+            "where": where,
+            "order_by": order_by,
+            "descending": descending,
+            "latest": latest,
+            "deleted": deleted,
+            "run": run,
+            "item": item,
+            "kind": kind,
+            "alias": alias,
+            "tags": dict(tags or {}),
+        }
+        left = limit
+        while left is None or left > 0:
+            query["limit"] = 1000 if left is None else min(left, 1000)
+            rows, cursor = self._handle.list(json.dumps(query))
+            yield from map(_version, rows)
+            if not cursor:
+                return
+            query["cursor"] = cursor
+            left = None if left is None else left - len(rows)
+
+    def count(self, pattern: str = "", *, where: str = "") -> int:
+        """How many versions match."""
+        return int(self._handle.count(json.dumps({"pattern": pattern, "where": where})))
+
+    def alias(
+        self,
+        reference: str,
+        name: str,
+        *,
+        expect: int | None = None,
+        remove: bool = False,
+        reason: str = "",
+    ) -> None:
+        """Point alias `name` to a version; with `expect` only if it stands there now (0: unset)."""
+        self._handle.set_alias(reference, name, expect, remove, reason)
+
+    def tag(
+        self, reference: str, tags: Mapping[str, str] | None = None, *, remove: Sequence[str] = ()
+    ) -> None:
+        """Set and remove tags of a version (a bare name means the model)."""
+        self._handle.set_tags(reference, list((tags or {}).items()), list(remove))
+
+    def delete(self, reference: str, *, force: bool = False) -> None:
+        """Hide one version; `headrace models gc` takes its files later."""
+        self._handle.remove(reference, force)
+
+    def restore(self, reference: str) -> None:
+        """Bring a deleted version back."""
+        self._handle.restore(reference)
+
+    def get_files(self, reference: str, folder: str | os.PathLike[str]) -> list_[Path]:
+        """Copy a version's files into `folder` under their names."""
+        return [Path(path) for path in self._handle.get(reference, os.fspath(folder))]
+
+    def backup(self, folder: str | os.PathLike[str]) -> None:
+        """Copy the whole registry into a new folder while it is in use."""
+        self._handle.backup(os.fspath(folder))
+
+    def verify(self, *, deep: bool = False) -> list_[tuple[str, str]]:
+        """What the database says against what lies in the folder; empty when clean."""
+        return [(what, text) for what, text in self._handle.verify(deep)]
+
+    def to_arrow(
+        self, pattern: str = "", *, where: str = "", latest: bool = False
+    ) -> pyarrow.Table:
+        """All matching versions as a table: attributes, `metric.NAME` and `param.NAME` columns."""
+        import pyarrow as pa
+
+        columns = self._columns(pattern, where, latest)
+        arrays: dict[str, Any] = {}
+        for name, offsets, data, valid in columns["texts"]:
+            arrays[name] = _arrow_text(pa, offsets, data, valid)
+        for name, values in columns["wholes"]:
+            arrays[name] = pa.array(values)
+        arrays["created"] = arrays.pop("created_us").cast(pa.timestamp("us", tz="UTC"))
+        for name, values, valid in columns["metrics"]:
+            arrays[f"metric.{name}"] = pa.array(values, mask=valid == 0)
+        for name, offsets, data, valid in columns["params"]:
+            arrays[f"param.{name}"] = _arrow_text(pa, offsets, data, valid)
+        return pa.table(arrays)
+
+    def to_pandas(
+        self, pattern: str = "", *, where: str = "", latest: bool = False
+    ) -> pandas.DataFrame:
+        """All matching versions as a data frame; goes through Arrow."""
+        return self.to_arrow(pattern, where=where, latest=latest).to_pandas()
+
+    def _columns(self, pattern: str, where: str, latest: bool) -> dict[str, Any]:
+        query = {"pattern": pattern, "where": where, "latest": latest}
+        columns: dict[str, Any] = self._handle.columns(json.dumps(query))
+        return columns
+
+
+list_ = list  # the name inside the class is the method
+
+
+def open(
+    url: str | os.PathLike[str] | None = None,
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    lock_timeout: float = 30.0,
+    push_to: Sequence[str] = (),
+) -> Registry:
+    """Open a registry folder (default: HEADRACE_REGISTRY, else the user's), making it if needed.
+
+    `lock_timeout` is in seconds: how long a change waits for other writers. `push_to` names the
+    registries that each new version is to be handed to ("mlflow"; `headrace models push` does it).
+    """
+    folder = "" if url is None else os.fspath(url)
+    handle = native.Registry.open(folder, create, read_only, lock_timeout, list(push_to))
+    registry = Registry(handle)
+    _guard(registry.folder / "registry.db")
+    return registry
+
+
+def open_file(
+    path: str | os.PathLike[str], *, copy: bool = False, allow_nonfinite: bool = False
+) -> Model:
+    """Open a model file or bundle that lies anywhere; `copy` reads it instead of mapping it."""
+    return Model(native.ModelFile.open(os.fspath(path), copy, allow_nonfinite))
+
+
+# --- what surrounds a version ------------------------------------------------------------------
+
+
+def _version(text: str) -> Version:
+    row = json.loads(text)
+    return Version(
+        name=row["name"],
+        version=row["version"],
+        uid=row["uid"],
+        state=row["state"],
+        kind=row["kind"],
+        created=datetime.fromisoformat(row["created"].replace("Z", "+00:00")).astimezone(
+            timezone.utc
+        ),
+        once=row["once"],
+        aliases=tuple(row["aliases"]),
+        metrics={key: float(value) for key, value in row["metrics"].items()},
+        params=row["params"],
+        tags=row["tags"],
+        lineage=row["lineage"],
+        artifacts=tuple(row["artifacts"]),
+        header=row.get("header"),
+    )
+
+
+def _number(value: float) -> float | str:
+    number = float(value)
+    if number != number:
+        return "NaN"
+    if number in (float("inf"), float("-inf")):
+        return "Infinity" if number > 0 else "-Infinity"
+    return number
+
+
+def _lineage(
+    table: Mapping[str, Any] | str | None,
+    run: str | None,
+    item: str | None,
+    attempt: int,
+    code_version: str | None,
+) -> dict[str, Any]:
+    lineage: dict[str, Any] = {"attempt": attempt}
+    for key, value in (("run", run), ("item", item), ("code_version", code_version)):
+        if value is not None:
+            lineage[key] = value
+    if isinstance(table, str):
+        lineage["table"] = {"url": table, "format": ""}
+    elif table is not None:
+        lineage["table"] = dict(table)
+    return lineage
+
+
+# --- weights and files -------------------------------------------------------------------------
+
+
+def _as_array(dtype: str, shape: Sequence[int], data: Array) -> Array:
+    if dtype == "BF16":
+        wide = data.view("<u2").astype("<u4") << 16
+        return wide.view("<f4").reshape(shape)
+    numpy = _NUMPY.get(dtype)
+    return data if numpy is None else data.view(numpy).reshape(shape)
+
+
+def _tensor(name: str, value: Any) -> tuple[str, str, list[int], Array]:  # noqa: ANN401
+    if hasattr(value, "detach"):  # a torch tensor; torch itself need not be imported here
+        value = value.detach().cpu().contiguous()
+        shape = list(value.shape)
+        if str(value.dtype) == "torch.bfloat16":
+            import torch
+
+            raw = value.view(torch.int16).numpy()
+            return name, "BF16", shape, raw.reshape(-1).view("u1")
+        value = value.numpy()
+    array = np.asarray(value)
+    dtype = _SAFETENSORS.get(
+        array.dtype.newbyteorder("<") if array.dtype.itemsize > 1 else array.dtype
+    )
+    if dtype is None:
+        raise InvalidArgument(
+            f'registry: tensor "{name}" has type {array.dtype}, which a model file cannot hold; '
+            f"convert it to one of {', '.join(str(t) for t in _SAFETENSORS)}"
+        )
+    flat = np.ascontiguousarray(array.astype(_NUMPY[dtype], copy=False)).reshape(-1)
+    return name, dtype, list(array.shape), flat.view("u1")
+
+
+def _artifact(
+    path: str, content: str | os.PathLike[str] | bytes, kind: str = "file"
+) -> tuple[str, str, str | None, bytes | None]:
+    if isinstance(content, bytes):
+        return path, kind, None, content
+    return path, kind, os.fspath(content), None
+
+
+def _contents(
+    model: Model | Mapping[str, Any] | str | os.PathLike[str] | None,
+    state_dict: Mapping[str, Any] | None,
+) -> tuple[list[Any], list[Any], str]:
+    if state_dict is not None:
+        if model is not None:
+            raise InvalidArgument("registry: give a model or a state_dict, not both")
+        return [_tensor(name, value) for name, value in state_dict.items()], [], "torch"
+    if model is None:
+        return [], [], "files"
+    if isinstance(model, Model):
+        tensors = [tuple(row) for row in model._file.tensors()]
+        return tensors, [], str(model.header.get("kind", "files"))
+    if isinstance(model, Mapping):
+        return [_tensor(name, value) for name, value in model.items()], [], "weights"
+    path = Path(model)
+    if path.is_dir():
+        files = sorted(found for found in path.rglob("*") if found.is_file())
+        return (
+            [],
+            [_artifact(found.relative_to(path).as_posix(), found) for found in files],
+            "files",
+        )
+    if path.suffix == ".safetensors":
+        kind = open_file(path).header.get("kind", "weights")  # refuses a damaged file here
+        return [], [_artifact("model.safetensors", path, "model")], str(kind)
+    return [], [_artifact(path.name, path)], "files"
+
+
+def _arrow_text(pa: Any, offsets: Array, data: Array, valid: Array) -> Any:  # noqa: ANN401
+    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_utf8(), len(valid), buffers)
+
+
+# --- two copies of SQLite in one process -------------------------------------------------------
+
+_guarded: set[str] = set()
+_guarded_inodes: set[tuple[int, int]] = set()
+
+
+def _guard(path: Path) -> None:
+    """Make `sqlite3.connect` refuse this file from now on."""
+    if not _guarded:
+        sys.addaudithook(_on_audit)
+    _guarded.add(os.path.realpath(path))
+    info = path.stat()
+    _guarded_inodes.add((info.st_dev, info.st_ino))
+
+
+def _on_audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "sqlite3.connect":
+        return
+    database = arguments[0]
+    if not isinstance(database, str | bytes | os.PathLike):
+        return
+    path = os.fsdecode(database)
+    if path.startswith("file:"):
+        path = unquote(urlsplit(path).path)
+    try:
+        info = os.stat(path)
+        same = (info.st_dev, info.st_ino) in _guarded_inodes
+    except (OSError, ValueError):
+        same = False
+    if same or os.path.realpath(path) in _guarded:
+        raise InvalidArgument(
+            f"registry: {path} is open in headrace; a second SQLite in one process would break its "
+            "locks and lose changes. Use `headrace models sql`, or a copy made by "
+            "`headrace models backup`"
+        )

@@ -252,20 +252,24 @@ Result<std::unique_ptr<BatchReader>> Table::scan(const ReadOptions& options) con
   return make_reader(state_, options);
 }
 
-Result<Batch> Table::read(const ReadOptions& options, ReadStats* stats) const {
-  HR_TRY(const auto reader, scan(options));
-  BatchBuilder builder(reader->schema());
+Result<Batch> read_all(BatchReader& reader) {
+  BatchBuilder builder(reader.schema());
   for (;;) {
-    HR_TRY(const auto batch, reader->next());
+    HR_TRY(const auto batch, reader.next());
     if (!batch) {
-      break;
+      return builder.take();
     }
     HR_TRY(builder.append(*batch));
   }
+}
+
+Result<Batch> Table::read(const ReadOptions& options, ReadStats* stats) const {
+  HR_TRY(const auto reader, scan(options));
+  HR_TRY(auto out, read_all(*reader));
   if (stats != nullptr) {
     *stats = reader->stats();
   }
-  return builder.take();
+  return out;
 }
 
 namespace {

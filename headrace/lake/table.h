@@ -81,6 +81,9 @@ class HR_API BatchReader {
   virtual const ReadStats& stats() const = 0;
 };
 
+/// Read `reader` to its end.
+HR_API Result<Batch> read_all(BatchReader& reader);
+
 /// Distinct values of a column and how often each occurs; nulls are counted apart.
 struct Distinct {
   Column values;  ///< in the order of first appearance

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "headrace/lake/arrow_c.h"
-#include "headrace/lake/builder_internal.h"
 #include "headrace/lake/scan/arrow_internal.h"
 
 namespace headrace::lake {
@@ -138,14 +137,7 @@ Result<std::unique_ptr<BatchReader>> import_stream(ArrowArrayStream* stream) {
 
 Result<Batch> import_batch(ArrowArrayStream* stream) {
   HR_TRY(const auto reader, import_stream(stream));
-  BatchBuilder builder(reader->schema());
-  for (;;) {
-    HR_TRY(const auto batch, reader->next());
-    if (!batch) {
-      return builder.take();
-    }
-    HR_TRY(builder.append(*batch));
-  }
+  return read_all(*reader);
 }
 
 Result<void> export_stream(std::unique_ptr<BatchReader> reader, ArrowArrayStream* out) {

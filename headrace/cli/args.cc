@@ -136,7 +136,7 @@ Parsed no_such_command(const std::vector<Command>& commands, const std::string& 
   }
   std::vector<std::string> verbs;
   for (const Command& command : commands) {
-    if (command.name.starts_with(noun + " ")) {
+    if (!command.hidden && command.name.starts_with(noun + " ")) {
       verbs.push_back(command.name.substr(noun.size() + 1));
     }
   }

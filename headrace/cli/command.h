@@ -59,6 +59,7 @@ struct Command {
       {};  ///< whole command lines, shown in --help; each must work as written
   std::vector<Option> options = {};          ///< `--json` and `--help` are added to every command
   std::function<int(const Arguments&)> run;  ///< returns an exit code
+  bool hidden = false;  ///< for our own processes: in no help and no suggestion
 };
 
 /// Print `error` to stderr as "headrace: MESSAGE" (with --json: {"error": {"code", "message"}} to

@@ -15,9 +15,7 @@
 #include "headrace/flow/custom.h"
 #include "headrace/flow/run.h"
 #include "headrace/flow/worker.h"
-#ifdef HEADRACE_CLI_JOBS
 #include "headrace/jobs/activities.h"
-#endif
 
 namespace headrace::cli {
 
@@ -182,7 +180,10 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
   }
   if (result.interrupted) {
     fmt::print("continue: headrace flow resume {}\n", reference);
-  } else if (result.status == Status::failed) {
+    return;
+  }
+  print_accuracy(folder);
+  if (result.status == Status::failed) {
     fmt::print("run again what failed: headrace flow resume {} --retry-failed\n", reference);
   }
 }
@@ -425,11 +426,7 @@ Command worker_command() {
 }  // namespace
 
 flow::ActivityTable executable_types() {
-#ifdef HEADRACE_CLI_JOBS
   flow::ActivityTable types = jobs::activity_table();
-#else
-  flow::ActivityTable types;
-#endif
   types.add(flow::custom_type());
   return types;
 }
@@ -441,7 +438,7 @@ void print_diagnostics(const std::vector<flow::Diagnostic>& diagnostics) {
 }
 
 std::vector<Command> flow_commands() {
-  std::vector<Command> commands = {run_command(), resume_command()};
+  std::vector<Command> commands = {run_command(), resume_command(), flow_report_command()};
   for (Command& command : flow_inspect_commands()) {
     commands.push_back(std::move(command));
   }

@@ -21,6 +21,7 @@ struct Noun {
 constexpr std::array kNouns = {
     Noun{"forecast", "train, predict, backtest and evaluate DeepAR models"},
     Noun{"flow", "run, resume and inspect pipelines"},
+    Noun{"expr", "evaluate one expression of a pipeline"},
     Noun{"models", "the registry: models, versions, aliases, metrics"},
     Noun{"lake", "look into tables of Parquet, CSV and JSON lines"},
     Noun{"doctor", "what works here, and why the rest does not"},
@@ -168,7 +169,7 @@ std::string noun_help(const std::vector<Command>& commands, std::string_view nou
   std::vector<std::pair<std::string, std::string>> rows;
   std::vector<std::string> examples;
   for (const Command& command : commands) {
-    if (first_word(command.name) == noun) {
+    if (!command.hidden && first_word(command.name) == noun) {
       const bool has_verb = command.name.size() > noun.size();
       rows.emplace_back(has_verb ? command.name.substr(noun.size() + 1) : command.name,
                         command.summary);

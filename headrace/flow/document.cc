@@ -41,7 +41,7 @@ class Reader {
   std::shared_ptr<const Pipeline> read(const Json& root) {
     auto pipeline = std::make_shared<Pipeline>();
     pipeline->source = source_;
-    pipeline->name = root.get_string("name", base::Path(source_->name).stem().string());
+    pipeline->name = root.get_string("name", base::Path(source_->name()).stem().string());
     const Json* properties = find_properties(root);
     if (properties == nullptr) {
       return nullptr;
@@ -578,12 +578,10 @@ class Reader {
 };
 
 Result<void> read_document(std::string name, std::string text, Factory* factory) {
-  auto source = std::make_shared<Source>();
-  source->name = std::move(name);
-  source->text = std::move(text);
+  auto source = std::make_shared<const Source>(std::move(name), std::move(text));
   std::vector<JsonWarning> warnings;
-  HR_TRY(const Json root,
-         parse_json(source->text, source->name, {.tolerant = true, .depth_max = 256}, &warnings));
+  HR_TRY(const Json root, parse_json(source->text(), source->name(),
+                                     {.tolerant = true, .depth_max = 256}, &warnings));
   for (const JsonWarning& warning : warnings) {
     factory->diagnostics.push_back(
         {Severity::warning, "W-JSON", source->where(warning.offset), warning.message});

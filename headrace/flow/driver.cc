@@ -23,7 +23,8 @@ constexpr Micros kProgressEvery = std::chrono::milliseconds(100);
 constexpr int kWaitMaxMs = 60'000;
 constexpr double kSlowSeconds = 1.0;  // from here on a .meta.json costs nothing that shows
 
-enum Wakeup : uint32_t { kWorkers, kCommits, kInterrupt, kFolder };
+/// Marks of the loop's own descriptors; smaller numbers are slots.
+enum Wakeup : uint32_t { kCommits = 0xFFFF0000U, kInterrupt, kFolder };
 
 std::string host_name() {
   char host[256] = "unknown";
@@ -40,12 +41,13 @@ void drain(int fd) {
 }  // namespace
 
 Driver::Driver(Journal journal, std::unique_ptr<Engine> engine, const RunHeader& header,
-               const RunOptions& options, WorkerPool pool)
+               const RunOptions& options, base::Fd epoll, WorkerPoolOptions pool)
     : journal_(std::move(journal)),
       engine_(std::move(engine)),
       header_(header),
       options_(options),
-      pool_(std::move(pool)),
+      epoll_(std::move(epoll)),
+      pool_(WorkerPool::make(std::move(pool), epoll_.get())),
       flights_(static_cast<size_t>(options.slots)),
       wall_begin_(std::max(base::system_clock().wall(), engine_->now())),
       monotonic_begin_(base::system_clock().monotonic()) {}
@@ -60,22 +62,23 @@ Result<std::unique_ptr<Driver>> Driver::make(Journal journal, std::unique_ptr<En
   pool.hello.pipeline_folder = header.pipeline_path.parent_path().string();
   pool.hello.grace_ms = options.grace.count();
   pool.slots = options.slots;
-  HR_TRY(auto workers, WorkerPool::make(std::move(pool)));
-  std::unique_ptr<Driver> driver(
-      new Driver(std::move(journal), std::move(engine), header, options, std::move(workers)));
+  base::Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) {
+    return errno_error(errno, "making the engine's event loop");
+  }
+  std::unique_ptr<Driver> driver(new Driver(std::move(journal), std::move(engine), header, options,
+                                            std::move(epoll), std::move(pool)));
   HR_TRY(driver->watch());
   return driver;
 }
 
 Result<void> Driver::watch() {
-  epoll_ = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
   inotify_ = base::Fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  if (!epoll_.valid() || !inotify_.valid() ||
+  if (!inotify_.valid() ||
       ::inotify_add_watch(inotify_.get(), options_.folder.c_str(), IN_CLOSE_WRITE) < 0) {
     return errno_error(errno, "watching the run's folder " + options_.folder.string());
   }
-  const std::pair<int, Wakeup> sources[] = {{pool_.event_fd(), kWorkers},
-                                            {journal_.commit_event_fd(), kCommits},
+  const std::pair<int, Wakeup> sources[] = {{journal_.commit_event_fd(), kCommits},
                                             {options_.interrupt_fd, kInterrupt},
                                             {inotify_.get(), kFolder}};
   for (const auto& [fd, source] : sources) {
@@ -282,21 +285,23 @@ int Driver::wait_ms() const {
 }
 
 Result<bool> Driver::turn() {
-  constexpr int kEventsMax = 8;
+  constexpr int kEventsMax = 64;
   epoll_event events[kEventsMax];
   const int count = ::epoll_wait(epoll_.get(), events, kEventsMax, wait_ms());
+  bool committed = false;
+  ended_.clear();
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.u32 == kInterrupt) {
-      return false;
-    }
-    if (events[i].data.u32 == kCommits) {
-      drain(journal_.commit_event_fd());
-    } else if (events[i].data.u32 == kFolder) {
-      HR_TRY(take_cancels());
+    switch (events[i].data.u32) {
+      case kInterrupt: return false;
+      case kFolder: HR_TRY(take_cancels()); break;
+      case kCommits:
+        drain(journal_.commit_event_fd());
+        committed = true;
+        break;
+      default: pool_.on_event(static_cast<int>(events[i].data.u32), &ended_);
     }
   }
-  ended_.clear();
-  pool_.poll(&ended_);
+  pool_.on_time();
   for (WorkerPool::Ended& ended : ended_) {
     HR_TRY(take_ended(std::move(ended)));
   }
@@ -304,7 +309,7 @@ Result<bool> Driver::turn() {
     HR_TRY(take({Micros(0), Tick{}}));
   }
   HR_TRY(act());
-  if (count > 0) {
+  if (committed) {
     tell();
   }
   show_progress(false);

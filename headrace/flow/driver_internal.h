@@ -38,7 +38,7 @@ class Driver {
   };
 
   Driver(Journal journal, std::unique_ptr<Engine> engine, const RunHeader& header,
-         const RunOptions& options, WorkerPool pool);
+         const RunOptions& options, base::Fd epoll, WorkerPoolOptions pool);
   Result<void> watch();
   base::Micros now() const;
   Result<void> take(Event event, std::string_view attempt_path = {});
@@ -58,8 +58,8 @@ class Driver {
   std::unique_ptr<Engine> engine_;
   RunHeader header_;
   RunOptions options_;
-  WorkerPool pool_;
   base::Fd epoll_;
+  WorkerPool pool_;  ///< watched by `epoll_`
   base::Fd inotify_;
   FinishedWork finished_;
   Actions actions_;

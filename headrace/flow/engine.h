@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/export.h"
 #include "headrace/base/json.h"
 #include "headrace/base/result.h"
 #include "headrace/flow/pipeline.h"
@@ -200,8 +201,8 @@ class Engine {
 };
 
 /// File name of an item's folder: the key, with what a file name must not hold as %XX.
-std::string item_folder_name(std::string_view key);
+HR_API std::string item_folder_name(std::string_view key);
 /// Path of an attempt's log, relative to the run's folder.
-std::string log_path(std::string_view item_key, std::string_view activity, int attempt);
+HR_API std::string log_path(std::string_view item_key, std::string_view activity, int attempt);
 
 }  // namespace headrace::flow

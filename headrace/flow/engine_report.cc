@@ -39,17 +39,20 @@ Status Engine::State::judge(const Scope& scope, const ActivityRun** cause) const
 }
 
 std::string Engine::State::path_of(const ActivityRun& run) const {
-  std::string path = run.activity->name;
-  for (const Scope* scope = run.scope; scope->owner != nullptr; scope = scope->owner->scope) {
-    const ActivityRun& owner = *scope->owner;
-    std::string step = owner.activity->name;
-    if (scope->index >= 0) {
-      step += fmt::format("[{}]", owner.for_each->items.key(scope->index));
-    } else if (owner.activity->kind == ActivityKind::until) {
-      step += fmt::format("[{}]", owner.pass);
-    }
-    path = step + "/" + path;
+  if (run.scope->owner == nullptr) {
+    return run.activity->name;
   }
+  const ActivityRun& owner = *run.scope->owner;
+  std::string path = path_of(owner);
+  if (run.scope->index >= 0) {
+    path += '[';
+    path += owner.for_each->items.key(run.scope->index);
+    path += ']';
+  } else if (owner.activity->kind == ActivityKind::until) {
+    path += '[' + std::to_string(owner.pass) + ']';
+  }
+  path += '/';
+  path += run.activity->name;
   return path;
 }
 
@@ -113,7 +116,9 @@ void Engine::State::report_activity(const ActivityRun& run, bool begins) {
   if (run.error != nullptr) {
     report.error = *run.error;
   }
-  report.log = log_of(run);
+  if (options.report_outputs) {
+    report.log = log_of(run);
+  }
   actions->reports.push_back(std::move(report));
 }
 
@@ -143,8 +148,8 @@ void Engine::State::report_item(const Scope& scope, Status judged, const Activit
   if (cause != nullptr && cause->error != nullptr) {
     report.error = *cause->error;
   }
-  report.log = log_of(cause != nullptr ? *cause : *last);
   if (options.report_outputs) {
+    report.log = log_of(cause != nullptr ? *cause : *last);
     report.output = outputs_of(scope);
   }
   actions->reports.push_back(std::move(report));
@@ -200,6 +205,7 @@ void Engine::visit_open_items(const std::function<void(const OpenItem& item)>& v
 std::string item_folder_name(std::string_view key) {
   constexpr size_t kNameMax = 200;
   std::string name;
+  name.reserve(key.size());
   for (const char c : key) {
     const auto byte = static_cast<unsigned char>(c);
     const bool unsafe =
@@ -222,17 +228,18 @@ std::string item_folder_name(std::string_view key) {
 }
 
 std::string log_path(std::string_view item_key, std::string_view activity, int attempt) {
-  std::string folder = "activities/";
-  if (!item_key.empty()) {
-    folder = "items/";
-    size_t begin = 0;
-    while (begin <= item_key.size()) {  // "outer/inner": a folder each
-      const size_t end = std::min(item_key.find('/', begin), item_key.size());
-      folder += item_folder_name(item_key.substr(begin, end - begin)) + "/";
-      begin = end + 1;
-    }
+  std::string path = item_key.empty() ? "activities/" : "items/";
+  for (size_t begin = 0; !item_key.empty() && begin <= item_key.size();) {
+    const size_t end = std::min(item_key.find('/', begin), item_key.size());
+    path += item_folder_name(item_key.substr(begin, end - begin));  // "outer/inner": a folder each
+    path += '/';
+    begin = end + 1;
   }
-  return fmt::format("{}{}.{}.log", folder, item_folder_name(activity), attempt);
+  path += item_folder_name(activity);
+  path += '.';
+  path += std::to_string(attempt);
+  path += ".log";
+  return path;
 }
 
 }  // namespace headrace::flow

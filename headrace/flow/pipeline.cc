@@ -112,9 +112,18 @@ Result<Json> convert(const Parameter& parameter, const Json& value) {
 
 }  // namespace
 
+Source::Source(std::string name, std::string text)
+    : name_(std::move(name)), text_(std::move(text)), line_starts_{0} {
+  for (size_t at = text_.find('\n'); at != std::string::npos; at = text_.find('\n', at + 1)) {
+    line_starts_.push_back(static_cast<int64_t>(at) + 1);
+  }
+}
+
 std::string Source::where(int64_t offset) const {
-  const TextPosition position = text_position(text, offset);
-  return fmt::format("{}:{}:{}", name, position.line, position.column);
+  const auto next =
+      std::upper_bound(line_starts_.begin() + 1, line_starts_.end(), std::max<int64_t>(0, offset));
+  return fmt::format("{}:{}:{}", name_, next - line_starts_.begin(),
+                     std::max<int64_t>(0, offset) - *(next - 1) + 1);
 }
 
 std::string diagnostic_text(const Diagnostic& diagnostic) {

@@ -23,11 +23,19 @@ namespace headrace::flow {
 class ActivityTable;
 
 /// The text a pipeline came from, for places in messages.
-struct Source {
-  std::string name;  ///< path as given
-  std::string text;
+class Source {
+ public:
+  /// `name`: path as given.
+  Source(std::string name, std::string text);
+  const std::string& name() const { return name_; }
+  const std::string& text() const { return text_; }
   /// "name:line:col".
   std::string where(int64_t offset) const;
+
+ private:
+  std::string name_;
+  std::string text_;
+  std::vector<int64_t> line_starts_;
 };
 
 enum class Severity : uint8_t { warning, error };

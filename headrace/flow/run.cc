@@ -151,7 +151,7 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   std::error_code code;
   header.pipeline_path = std::filesystem::absolute(request.pipeline_path, code);
   header.pipeline_name = request.pipeline->name;
-  header.document = request.pipeline->source->text;
+  header.document = request.pipeline->source->text();
   header.started = base::system_clock().wall();
   header.shared_variables = request.shared_variables;
   header.budget = request.budget;

@@ -92,21 +92,27 @@ bool is_white_space(char32_t code) {
          code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
+/// Edits: insert, delete, replace, swap of neighbours.
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> before(b.size() + 1);
+  std::vector<size_t> last(b.size() + 1);
+  std::vector<size_t> now(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) {
-    row[j] = j;
+    last[j] = j;
   }
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
+    now[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U)});
-      diagonal = above;
+      now[j] =
+          std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0U : 1U)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        now[j] = std::min(now[j], before[j - 2] + 1);
+      }
     }
+    std::swap(before, last);
+    std::swap(last, now);
   }
-  return row[b.size()];
+  return last[b.size()];
 }
 
 }  // namespace

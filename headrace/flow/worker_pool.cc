@@ -63,7 +63,7 @@ struct Slot {
 
 struct WorkerPool::State {
   WorkerPoolOptions options;
-  Fd epoll;
+  int epoll = -1;
   std::vector<Slot> slots;
   int64_t processes = 0;
 
@@ -81,7 +81,7 @@ Result<void> WorkerPool::State::watch(int fd, int slot, uint32_t events, int ope
   epoll_event event = {};
   event.events = events;
   event.data.u32 = static_cast<uint32_t>(slot);
-  if (::epoll_ctl(epoll.get(), operation, fd, &event) != 0) {
+  if (::epoll_ctl(epoll, operation, fd, &event) != 0) {
     return errno_error(errno, "watching a worker");
   }
   return {};
@@ -251,18 +251,14 @@ WorkerPool::~WorkerPool() {
   }
 }
 
-Result<WorkerPool> WorkerPool::make(WorkerPoolOptions options) {
+WorkerPool WorkerPool::make(WorkerPoolOptions options, int epoll) {
   auto state = std::make_unique<State>();
   state->slots.resize(static_cast<size_t>(options.slots));
   state->options = std::move(options);
-  state->epoll = Fd(::epoll_create1(EPOLL_CLOEXEC));
-  if (!state->epoll.valid()) {
-    return errno_error(errno, "watching workers");
-  }
+  state->epoll = epoll;
   return WorkerPool(std::move(state));
 }
 
-int WorkerPool::event_fd() const { return state_->epoll.get(); }
 int64_t WorkerPool::processes() const { return state_->processes; }
 
 Result<void> WorkerPool::call(int index, const CallFrame& frame) {
@@ -306,17 +302,14 @@ void WorkerPool::stop(int index) {
   }
 }
 
-void WorkerPool::poll(std::vector<Ended>* ended) {
-  constexpr int kEventsMax = 64;
-  epoll_event events[kEventsMax];
-  const int count = ::epoll_wait(state_->epoll.get(), events, kEventsMax, 0);
-  for (int i = 0; i < count; ++i) {
-    const auto index = static_cast<int>(events[i].data.u32);
-    // A frame is the rule, an end the exception: the process is only asked when nothing came.
-    if (!state_->read_frames(index, ended)) {
-      state_->reap(index, ended);
-    }
+void WorkerPool::on_event(int slot, std::vector<Ended>* ended) {
+  // A frame is the rule, an end the exception: the process is only asked when nothing came.
+  if (!state_->read_frames(slot, ended)) {
+    state_->reap(slot, ended);
   }
+}
+
+void WorkerPool::on_time() {
   for (size_t i = 0; i < state_->slots.size(); ++i) {
     Slot& slot = state_->slots[i];
     if (slot.kill_at != kNever && now() >= slot.kill_at) {
@@ -363,8 +356,13 @@ void WorkerPool::shut_down(std::chrono::milliseconds grace) {
         }
       }
     }
-    pollfd ready = {state_->epoll.get(), POLLIN, 0};
-    ::poll(&ready, 1, killed ? 5000 : static_cast<int>(left.count() / 1000 + 1));
+    std::vector<pollfd> ends;
+    for (const Slot& slot : state_->slots) {
+      if (slot.child) {
+        ends.push_back({slot.child->event_fd(), POLLIN, 0});
+      }
+    }
+    ::poll(ends.data(), ends.size(), killed ? 5000 : static_cast<int>(left.count() / 1000 + 1));
     for (size_t i = 0; i < state_->slots.size(); ++i) {
       state_->reap(static_cast<int>(i), &lost);
     }

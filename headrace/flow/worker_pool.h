@@ -38,22 +38,24 @@ class WorkerPool {
     std::string log;
   };
 
-  static Result<WorkerPool> make(WorkerPoolOptions options);
+  /// Its descriptors are watched by `epoll`, which must outlive it, with the slot's number as
+  /// `data.u32`.
+  static WorkerPool make(WorkerPoolOptions options, int epoll);
   WorkerPool(WorkerPool&&) noexcept;
   WorkerPool& operator=(WorkerPool&&) noexcept;
   ~WorkerPool();  ///< kills what is left
 
-  /// Readable when `poll` has something to do.
-  int event_fd() const;
   /// Hand a call to the worker of a free slot; starts one when there is none. An error when no
   /// process can be started.
   Result<void> call(int slot, const CallFrame& frame);
   /// End the attempt that runs in a slot: SIGTERM, after the grace time SIGKILL. It is reported as
   /// lost, or as what it managed to answer.
   void stop(int slot);
-  /// Take what the workers sent and act on what is due; never waits.
-  void poll(std::vector<Ended>* ended);
-  /// When `poll` must be called though nothing is readable.
+  /// Take what a slot's worker sent; to be called when `epoll` says so. Never waits.
+  void on_event(int slot, std::vector<Ended>* ended);
+  /// Act on what is due.
+  void on_time();
+  /// When `on_time` must be called.
   std::optional<base::Micros> next_deadline() const;
 
   /// Let idle workers go, then kill what still runs after `grace`. Running attempts are lost.

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`headrace flow` and `headrace expr` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, Run
+
+EXAMPLE = ROOT / "examples/commands/pipeline.json"
+
+
+def pipeline(tmp_path: Path, command: str, items: str = "@range(0, 6)", **policy: Any) -> Path:
+    """A file with a ForEach 'each' over `items` whose 'do' runs `command`."""
+    do = {
+        "name": "do",
+        "type": "Custom",
+        "policy": policy,
+        "typeProperties": {"command": command},
+    }
+    each = {
+        "name": "each",
+        "type": "ForEach",
+        "typeProperties": {"items": items, "batchCount": 2, "activities": [do]},
+    }
+    path = tmp_path / "pipeline.json"
+    path.write_text(json.dumps({"name": "p", "properties": {"activities": [each]}}))
+    return path
+
+
+def wait_for(condition: Any, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def status(run_headrace: Run, tmp_path: Path, run: str = "latest") -> dict[str, Any]:
+    done = run_headrace("flow", "status", run, "--items", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def start(binary: Path, tmp_path: Path, *words: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(binary), "flow", *map(str, words)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_example_runs_and_its_parts_can_be_looked_at(run_headrace: Run, tmp_path: Path) -> None:
+    done = run_headrace("flow", "run", EXAMPLE, "-p", "count=5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Succeeded: 5 of 5 items ended, 0 failed" in done.stdout
+
+    run = status(run_headrace, tmp_path)
+    assert run["return_value"] == {"largest": 25}
+    items = {item["key"]: item for item in run["activities"][0]["item_list"]}
+    assert items["3"]["attempts"] == 2
+    assert items["4"]["outputs"]["square"]["customOutput"] == {"square": 16}
+    table = run_headrace("flow", "status", cwd=tmp_path).stdout
+    assert "squares" in table and "5/5" in table
+
+    logs = run_headrace("flow", "logs", "latest", "--item", "3", cwd=tmp_path).stdout
+    assert "==> items/3/square.1.log <==\nsquaring 3, attempt 1\n" in logs
+    assert "squaring 3, attempt 2\n" in logs
+
+    report = run_headrace("flow", "report", cwd=tmp_path)
+    assert (tmp_path / report.stdout.strip()).read_text().startswith("<!")
+
+
+def test_events_are_json_lines_in_the_order_things_became_durable(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    done = run_headrace("flow", "run", EXAMPLE, "--json-events", cwd=tmp_path)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    kinds = [event["kind"] for event in events]
+    assert kinds[0] == "activity_started"
+    assert kinds.count("item") == 8
+    assert kinds[-1] == "run"
+    assert events[-1]["status"] == "Succeeded"
+    assert {event["key"] for event in events if event["kind"] == "item"} == set("12345678")
+
+
+def test_parameters_come_from_pairs_and_files_and_are_checked(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "p.json").write_text('{"count": 3}')
+    done = run_headrace("flow", "run", EXAMPLE, "-P", "p.json", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["items"]["total"] == 3
+
+    wrong = run_headrace("flow", "run", EXAMPLE, "-p", "count=many", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "parameter 'count' is of type Int; got string 'many'" in wrong.stderr
+    unknown = run_headrace("flow", "run", EXAMPLE, "-p", "cuont=1", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert "did you mean 'count'?" in unknown.stderr
+    assert run_headrace("flow", "run", EXAMPLE, "-p", "count", cwd=tmp_path).returncode == 2
+    assert len(list((tmp_path / "runs").iterdir())) == 1  # nothing was begun for the wrong ones
+
+
+def test_a_failed_run_names_its_errors_and_how_to_go_on(run_headrace: Run, tmp_path: Path) -> None:
+    path = pipeline(tmp_path, "test $HEADRACE_ITEM != 4 || test -e $HEADRACE_RUN_FOLDER/good")
+    failed = run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "ForEach 'each' failed: 1 of 6 items. 1× the command ended with exit code 1 (4)" in (
+        failed.stderr
+    )
+    assert "headrace flow resume run --retry-failed" in failed.stdout.replace(f"{tmp_path}/", "")
+
+    (tmp_path / "run/good").touch()
+    again = run_headrace("flow", "resume", "run", "--retry-failed", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert [activity["status"] for activity in status(run_headrace, tmp_path, "run")["activities"]]
+
+
+@pytest.mark.parametrize("option", [["--fail-fast"], ["--max-failures", "20%"]])
+def test_a_failure_budget_stops_early(run_headrace: Run, tmp_path: Path, option: list[str]) -> None:
+    path = pipeline(tmp_path, "exit 1", "@range(0, 10)")
+    done = run_headrace("flow", "run", path, "--slots", "1", *option, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "stopped by the failure budget" in done.stderr
+    assert run_headrace("flow", "run", path, "--max-failures", "x", cwd=tmp_path).returncode == 2
+
+
+def test_ctrl_c_stops_within_a_second_and_leaves_a_resumable_run(
+    headrace_binary: Path, run_headrace: Run, tmp_path: Path
+) -> None:
+    path = pipeline(
+        tmp_path, "echo x >> $HEADRACE_RUN_FOLDER/ran; test $HEADRACE_ITEM != 3 || sleep 600"
+    )
+    engine = start(headrace_binary, tmp_path, "run", path, "--dir", "run")
+    ran = tmp_path / "run/ran"
+    wait_for(lambda: ran.exists() and len(ran.read_text()) == 12)  # all six have begun
+    wait_for(
+        lambda: (
+            sum(
+                item["status"] == "Succeeded"
+                for item in status(run_headrace, tmp_path, "run")["activities"][0]["item_list"]
+            )
+            == 5
+        )
+    )
+    began = time.monotonic()
+    engine.send_signal(signal.SIGINT)
+    out, _ = engine.communicate(timeout=30)
+
+    assert time.monotonic() - began < 1.0
+    assert engine.returncode == 130
+    assert "continue: headrace flow resume " in out
+    run = status(run_headrace, tmp_path, "run")
+    assert run["status"] == "InProgress"
+    assert run["driven_by"] is None
+    left = subprocess.run(["pgrep", "-f", "sleep 600$"], capture_output=True, check=False).stdout
+    assert not [pid for pid in left.split() if pid and _parent_is_ours(int(pid), tmp_path)]
+
+
+def _parent_is_ours(pid: int, folder: Path) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd").startswith(str(folder))
+    except OSError:
+        return False
+
+
+def test_killed_with_signal_9_and_resumed_nothing_runs_twice(
+    headrace_binary: Path, run_headrace: Run, tmp_path: Path
+) -> None:
+    path = pipeline(
+        tmp_path, "sleep 0.05; echo x >> $HEADRACE_RUN_FOLDER/$HEADRACE_ITEM", "@range(0, 20)"
+    )
+    engine = start(headrace_binary, tmp_path, "run", path, "--dir", "run", "--slots", "2")
+    wait_for(lambda: len(list((tmp_path / "run").glob("[0-9]*"))) >= 6)
+    engine.kill()
+    engine.communicate(timeout=30)
+    finished = {
+        item["key"]
+        for item in status(run_headrace, tmp_path, "run")["activities"][0]["item_list"]
+        if item["status"] == "Succeeded"
+    }
+
+    done = run_headrace("flow", "resume", "run", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    counts = {file.name: len(file.read_text()) // 2 for file in (tmp_path / "run").glob("[0-9]*")}
+    assert len(counts) == 20
+    assert all(counts[key] == 1 for key in finished)
+    assert sum(counts.values()) - 20 <= 2
+
+
+def test_a_run_can_be_cancelled_from_another_process(
+    headrace_binary: Path, run_headrace: Run, tmp_path: Path
+) -> None:
+    path = pipeline(tmp_path, "sleep 600")
+    engine = start(headrace_binary, tmp_path, "run", path, "--dir", "run")
+    wait_for(lambda: (tmp_path / "run/workers/1.log").exists())
+    second = run_headrace("flow", "resume", "run", cwd=tmp_path)
+    assert second.returncode == 1
+    assert f"pid {engine.pid} on " in second.stderr
+
+    cancelled = run_headrace("flow", "cancel", "run", cwd=tmp_path)
+
+    assert cancelled.returncode == 0, cancelled.stderr
+    engine.communicate(timeout=30)
+    assert engine.returncode == 3
+    assert status(run_headrace, tmp_path, "run")["status"] == "Cancelled"
+    nothing = run_headrace("flow", "cancel", "run", cwd=tmp_path)
+    assert nothing.returncode == 2
+    assert "nothing to cancel" in nothing.stderr
+
+
+def test_on_a_terminal_progress_is_drawn_and_elsewhere_lines_are_plain(
+    headrace_binary: Path, run_headrace: Run, tmp_path: Path
+) -> None:
+    plain = run_headrace("flow", "run", EXAMPLE, cwd=tmp_path).stderr
+    assert "\x1b" not in plain and "\r" not in plain
+    assert "squares: 8/8" in plain
+
+    primary, secondary = pty.openpty()
+    done = subprocess.Popen(
+        [str(headrace_binary), "flow", "run", str(EXAMPLE)],
+        cwd=tmp_path,
+        stdin=secondary,
+        stdout=subprocess.DEVNULL,
+        stderr=secondary,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(secondary)
+    drawn = b""
+    while True:
+        try:
+            drawn += os.read(primary, 4096)
+        except OSError:
+            break
+    assert done.wait(timeout=30) == 0
+    assert b"squares" in drawn and b"100 %" in drawn and b"\r" in drawn
+
+
+BAD = """{
+  "name": "bad",
+  "properties": {
+    "parameters": {"n": {"type": "Int"}},
+    "activities": [
+      {"name": "a", "type": "Custom", "dependsOn": [{"activity": "b", "dependencyConditions": ["Succeeded"]}],
+       "typeProperties": {"command": "@concatt('x')"}},
+      {"name": "b", "type": "Custom", "dependsOn": [{"activity": "a", "dependencyConditions": ["Succeeded"]}],
+       "typeProperties": {"commnad": "@pipeline().parameters.m"}},
+      {"name": "c", "type": "Copy", "typeProperties": {}},
+      {"name": "d", "type": "Costum", "typeProperties": {}}
+    ]
+  }
+}
+"""  # noqa: E501
+
+
+def test_validate_names_file_line_column_code_and_the_nearest_name(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.json").write_text(BAD)
+    done = run_headrace("flow", "validate", "bad.json", cwd=tmp_path)
+    assert done.returncode == 2
+    lines = done.stdout.splitlines()
+
+    def has(start: str, *parts: str) -> bool:
+        return any(line.startswith(start) and all(p in line for p in parts) for line in lines)
+
+    assert has("bad.json:7:38: E-EXPRESSION: (+1)", "'concatt'", "did you mean 'concat'?"), lines
+    assert has("bad.json:6:7: E-CYCLE", "'a' -> 'b' -> 'a'"), lines
+    assert has("bad.json:9:38: E-REFERENCE", "no parameter 'm'", "'n'"), lines
+    assert has("bad.json:8:7: E-PROPERTY", "'command'", "did you mean 'commnad'?"), lines
+    assert has("bad.json:10:7: E-NOT-EXECUTABLE", "Copy is not executable yet"), lines
+    assert has("bad.json:11:7: E-ACTIVITY-TYPE", "'Costum'", "did you mean 'Custom'?"), lines
+
+    run = run_headrace("flow", "run", "bad.json", cwd=tmp_path)
+    assert run.returncode == 2
+    assert not (tmp_path / "runs").exists()
+
+    (tmp_path / "syntax.json").write_text('{"name": "x",\n "properties": {"activities" []}}')
+    syntax = run_headrace("flow", "validate", "syntax.json", cwd=tmp_path)
+    assert syntax.returncode == 2
+    assert "syntax.json:2:30: unexpected '['; expected ':'" in syntax.stdout
+
+
+def test_published_pipelines_are_read_and_say_what_cannot_run_yet(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    text = {
+        "name": "PL",
+        "properties": {
+            "activities": [
+                {
+                    "name": "Fit",
+                    "type": "DatabricksNotebook",
+                    "typeProperties": {"notebookPath": "/fit"},
+                }
+            ]
+        },
+    }
+    (tmp_path / "pipeline").mkdir()
+    (tmp_path / "pipeline/PL.json").write_text(json.dumps(text))
+    done = run_headrace("flow", "validate", ".", "--json", cwd=tmp_path)
+    assert done.returncode == 2
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert finding["code"] == "E-NOT-EXECUTABLE"
+
+
+def test_expr_evaluates_one_expression(run_headrace: Run, tmp_path: Path) -> None:
+    assert run_headrace("expr", "@concat('a', string(add(1, 2)))").stdout == "a3\n"
+    assert run_headrace("expr", "@createArray(1, null)").stdout == "[1,null]\n"
+    assert run_headrace("expr", "plain").stdout == "plain\n"
+    (tmp_path / "c.json").write_text(
+        '{"parameters": {"n": 4}, "variables": {"v": [1]}, "item": {"id": "x"},'
+        ' "activities": {"A": {"output": {"k": true}}}}'
+    )
+    text = "@{pipeline().parameters.n} @{variables('v')} @{item().id} @{activity('A').output.k}"
+    assert (
+        run_headrace("expr", text, "--context", "c.json", cwd=tmp_path).stdout == "4 [1] x True\n"
+    )
+    wrong = run_headrace("expr", "@concatt('a')")
+    assert wrong.returncode == 2
+    assert "did you mean 'concat'?" in wrong.stderr
+
+
+def test_an_unknown_run_lists_those_that_are_there(run_headrace: Run, tmp_path: Path) -> None:
+    none = run_headrace("flow", "status", cwd=tmp_path)
+    assert none.returncode == 2
+    assert "HEADRACE_RUNS" in none.stderr
+    assert run_headrace("flow", "run", EXAMPLE, cwd=tmp_path).returncode == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    wrong = run_headrace("flow", "status", "nope", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert run.name in wrong.stderr
+    assert run_headrace("flow", "status", run.name[:6], cwd=tmp_path).returncode == 0

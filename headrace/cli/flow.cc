@@ -438,7 +438,7 @@ void print_diagnostics(const std::vector<flow::Diagnostic>& diagnostics) {
 }
 
 std::vector<Command> flow_commands() {
-  std::vector<Command> commands = {run_command(), resume_command(), flow_report_command()};
+  std::vector<Command> commands = {run_command(), resume_command()};
   for (Command& command : flow_inspect_commands()) {
     commands.push_back(std::move(command));
   }

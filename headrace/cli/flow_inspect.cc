@@ -13,8 +13,8 @@
 #include "headrace/cli/terminal.h"
 #include "headrace/flow/engine.h"
 #include "headrace/flow/expression.h"
-#include "headrace/flow/report.h"
 #include "headrace/flow/run.h"
+#include "headrace/jobs/run_report.h"
 
 namespace headrace::cli {
 
@@ -344,21 +344,14 @@ int write_report(const Arguments& arguments) {
     return report_error(run.error(), json);
   }
   const std::string given = arguments.text("out");
-  const base::Path path = given.empty() ? folder / "report.html" : base::Path(given);
-  flow::ReportData data = flow::report_data(*run, base::system_clock().wall());
-  data.written = base::system_clock().wall();
-  const auto page = flow::render_report(data);
-  if (!page.ok()) {
-    return report_error(page.error(), json);
-  }
-  const auto written = base::replace_file(path, *page);
-  if (!written.ok()) {
-    return report_error(written.error(), json);
+  const auto path = jobs::write_run_report(folder, given);
+  if (!path.ok()) {
+    return report_error(path.error(), json);
   }
   if (json) {
-    fmt::print("{}\n", Json::object({{"report", path.string()}}).dump());
+    fmt::print("{}\n", Json::object({{"report", path->string()}}).dump());
   } else {
-    fmt::print("{}\n", path.string());
+    fmt::print("{}\n", path->string());
   }
   return kExitOk;
 }

@@ -30,7 +30,6 @@ struct ItemCounts {
 ItemCounts count_items(const std::vector<flow::ItemState>& items);
 
 std::vector<Command> flow_inspect_commands();
-Command flow_report_command();
 
 /// Accuracy and report of a run that holds evaluated forecasts; nothing for others.
 void print_accuracy(const base::Path& run_folder);

@@ -103,7 +103,9 @@ TEST_CASE("autos are settled by scope") {
   CHECK(local.patience > 0);
   CHECK(local.monitor == "horizon");
   const TrainOptions global = resolve(with_horizon(), Scope::global).value();
-  CHECK(global.epochs == 100);
+  CHECK(global.epochs == 16);
+  CHECK(global.weight_average == 0.99);
+  CHECK(local.weight_average == 0.0);
   CHECK(global.validation_windows == 0);
   CHECK(global.patience == 0);
   CHECK(global.monitor == "training");

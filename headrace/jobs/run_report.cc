@@ -207,9 +207,11 @@ void add_forecasts(const std::map<std::string, ItemForecast>& forecasts, const J
 
 }  // namespace
 
-Result<base::Path> write_run_report(const base::Path& run_folder) {
+Result<base::Path> write_run_report(const base::Path& run_folder, base::Path path) {
   HR_TRY(const flow::RunState run, flow::load_run(run_folder));
-  flow::ReportData data = flow::report_data(run, base::system_clock().wall());
+  const base::Micros now = base::system_clock().wall();
+  flow::ReportData data = flow::report_data(run, now);
+  data.written = now;
   HR_TRY(const auto forecasts, read_forecasts(run_folder));
   if (!forecasts.empty()) {
     auto evaluation = read_evaluation(run_folder);
@@ -224,7 +226,9 @@ Result<base::Path> write_run_report(const base::Path& run_folder) {
     add_forecasts(forecasts, document, &data);
   }
   HR_TRY(const std::string page, flow::render_report(data));
-  const base::Path path = run_folder / "report.html";
+  if (path.empty()) {
+    path = run_folder / "report.html";
+  }
   HR_TRY(base::replace_file(path, page));
   return path;
 }

@@ -8,9 +8,10 @@
 
 namespace headrace::jobs {
 
-/// Write RUN/report.html (replaced durably) and return its path. A run without forecasts gets the
-/// general parts; forecasts without an evaluation get plots, but no accuracy. A table that can no
-/// longer be read costs the history in the plots, with a warning, not the report.
-HR_API Result<base::Path> write_run_report(const base::Path& run_folder);
+/// Write the report to `path` (RUN/report.html when empty; replaced durably) and return its path. A
+/// run without forecasts gets the general parts; forecasts without an evaluation get plots, but no
+/// accuracy. A table that can no longer be read costs the history in the plots, with a warning, not
+/// the report.
+HR_API Result<base::Path> write_run_report(const base::Path& run_folder, base::Path path = {});
 
 }  // namespace headrace::jobs

@@ -99,7 +99,7 @@ struct Report {
   int64_t peak_rss_bytes = 0;
   std::string output;  ///< JSON text; of an item: an object by activity; only with `report_outputs`
   std::optional<ActivityError> error;
-  std::string log;
+  std::string log;  ///< of the last attempt, in the run folder; only with `report_outputs`
 };
 
 struct StartAttempt {

@@ -242,11 +242,9 @@ Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& h
                      " is there already: this folder belongs to another run; name a new "
                      "folder, or continue that run with headrace flow resume"};
   }
-  HR_TRY(auto log,
-         base::AppendLog::open(
-             path, {.commit_records = 1024}, [](uint8_t, std::string_view) -> Result<void> {
-               return Error{Errc::already_exists, "another engine made this run a moment ago"};
-             }));
+  HR_TRY(auto log, base::AppendLog::open(path, {}, [](uint8_t, std::string_view) -> Result<void> {
+           return Error{Errc::already_exists, "another engine made this run a moment ago"};
+         }));
   Journal journal(std::move(log));
   HR_TRY(journal.append_record(RecordType::run, header.to_json().dump()));
   return journal;
@@ -260,7 +258,7 @@ Result<Journal> Journal::open(
   if (!std::filesystem::exists(path, code)) {
     return Error{Errc::not_found, run_folder.string() + " holds no run: it has no journal"};
   }
-  HR_TRY(auto log, base::AppendLog::open(path, {.commit_records = 1024}, on_record));
+  HR_TRY(auto log, base::AppendLog::open(path, {}, on_record));
   return Journal(std::move(log));
 }
 

@@ -36,8 +36,7 @@ Command train_command() {
       "`headrace flow resume`. Training options without a value given are chosen for the scope.";
   command.examples = {
       "headrace forecast train lake/ --horizon 48",
-      "headrace forecast train sales.csv --horizon 28 --frequency D --model sales --actuals "
-      "later.csv",
+      "headrace forecast train sales.csv --horizon 28 --frequency D --model sales",
       "headrace forecast train lake/ --horizon 48 --global --members 4 --model demand"};
   command.options = join_options(
       {{table_argument(),
@@ -65,8 +64,7 @@ Command predict_command() {
   command.name = "forecast predict";
   command.summary = "forecast the steps after each series with registered models";
   command.examples = {"headrace forecast predict lake/ --model m4_hourly --out forecast.parquet",
-                      "headrace forecast predict lake/ --model demand@champion --out forecast.csv "
-                      "--quantiles 0.1,0.5,0.9"};
+                      "headrace forecast predict lake/ --model demand@champion --out f.csv"};
   command.options = join_options(
       {{table_argument(),
         {.name = "--model",

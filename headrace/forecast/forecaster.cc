@@ -25,6 +25,21 @@ int member_count(const TrainOptions& options, const Model* warm) {
   return warm != nullptr ? std::max<int>(1, static_cast<int>(warm->members.size())) : 1;
 }
 
+/// What stays `auto` beside a warm start is as the stored model has it.
+TrainOptions follow_warm(const TrainOptions& options, const Model* warm) {
+  TrainOptions followed = options;
+  if (warm == nullptr || warm->method != Method::deepar) {
+    return followed;
+  }
+  if (followed.scale_input == "auto") {
+    followed.scale_input = scale_input_name(warm->spec.scale_input);
+  }
+  if (followed.scale_rule == "auto") {
+    followed.scale_rule = warm->spec.gluonts_scale ? "gluonts" : "item";
+  }
+  return followed;
+}
+
 bool is_constant(const Series& series) {
   double first = std::numeric_limits<double>::quiet_NaN();
   for (const double value : series.target) {
@@ -205,7 +220,7 @@ Model fallback_model(const Series& series, const TrainOptions& options) {
 
 Result<Trained> train_local(const Series& series, const TrainOptions& options,
                             const TrainContext& context) {
-  HR_TRY(TrainOptions resolved, resolve(options, Scope::local));
+  HR_TRY(TrainOptions resolved, resolve(follow_warm(options, context.warm), Scope::local));
   HR_TRY(check_series(series));
   if (series.length() < resolved.horizon + 1) {
     return Error{
@@ -241,7 +256,7 @@ Result<Trained> train_local(const Series& series, const TrainOptions& options,
 
 Result<Trained> train_global(std::span<const Series> series, const TrainOptions& options,
                              const TrainContext& context) {
-  HR_TRY(const TrainOptions resolved, resolve(options, Scope::global));
+  HR_TRY(const TrainOptions resolved, resolve(follow_warm(options, context.warm), Scope::global));
   Trained trained;
   const std::vector<const Series*> usable = usable_series(series, resolved, &trained.notes);
   if (usable.empty()) {

@@ -69,6 +69,9 @@ class HeaderReader {
   }
   double number(std::string_view name) {
     const Json* value = field(name, Json::Kind::real);
+    if (value != nullptr && !std::isfinite(value->number())) {
+      fail(name, "is not finite");
+    }
     return value == nullptr ? 0.0 : value->number();
   }
   bool boolean(std::string_view name) {
@@ -105,9 +108,10 @@ class HeaderReader {
     const Json* value = field(name, Json::Kind::array);
     Pairs list;
     for (const Json& item : value == nullptr ? Json::Array() : value->items()) {
-      const bool is_pair = item.is_array() && item.items().size() == 2 &&
-                           item.items()[0].is_number() && item.items()[1].is_number() &&
-                           item.items()[1].number() > 0.0;
+      const bool is_pair =
+          item.is_array() && item.items().size() == 2 && item.items()[0].is_number() &&
+          item.items()[1].is_number() && item.items()[1].number() > 0.0 &&
+          std::isfinite(item.items()[0].number()) && std::isfinite(item.items()[1].number());
       if (!is_pair) {
         fail(name, "is no list of mean and deviation");
         return {};

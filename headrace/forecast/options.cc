@@ -60,8 +60,8 @@ std::vector<OptionField<TrainOptions>> inputs_fields() {
       {"scale_input",
        "inputs",
        &T::scale_input,
-       "how log(scale) enters: off, raw, centred on its mean over the training data; auto = "
-       "centred",
+       "how log(scale) enters: off, raw, centred on its mean over the training data; auto = raw "
+       "for a global model, centred for local ones, or as the warm start has it",
        -kNoLimit,
        kNoLimit,
        false,

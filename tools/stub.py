@@ -14,7 +14,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # A folder without __init__.py: Python imports the module beside it, type checkers read the folder.
 STUBS = ROOT / "python/headrace/_native"
-HEAD = "# SPDX-License-Identifier: Apache-2.0\n# Made by tools/stub.py from the built module.\n\n"
+# nanobind writes bare `list` and `dict` for containers it does not know, and a method named `list`
+# hides the type in its class.
+HEAD = (
+    "# SPDX-License-Identifier: Apache-2.0\n# Made by tools/stub.py from the built module.\n"
+    '# mypy: disable-error-code="type-arg,valid-type"\n\n'
+)
 
 
 def formatted(text: str, name: str) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Made by tools/stub.py from the built module.
+# mypy: disable-error-code="type-arg,valid-type"
 
 from collections.abc import Sequence
 from typing import Annotated

@@ -105,12 +105,16 @@ Result<ImportReport> Registry::import_incoming(const Path& folder) {
   HR_TRY(state_->check_writable());
   HR_TRY(const auto staged, read_staged(folder));
   ImportReport total;
-  std::set<std::string> taken;
+  std::map<std::string, int> uses;  // of a file, by the versions that are still staged
+  for (const Staged& one : staged) {
+    for (const StoredArtifact& artifact : one.foreign.artifacts) {
+      ++uses[artifact.hash];
+    }
+  }
   for (const Staged& one : staged) {
     std::set<Path> folders;
     for (const StoredArtifact& artifact : one.foreign.artifacts) {
       HR_TRY(take_file(folder, artifact, state_->store, &folders));
-      taken.insert(artifact.hash);
     }
     for (const Path& changed : folders) {
       HR_TRY(base::sync_folder(changed));
@@ -123,10 +127,12 @@ Result<ImportReport> Registry::import_incoming(const Path& folder) {
     if (::unlink(one.json.c_str()) != 0) {
       return errno_error(errno, "removing " + one.json.string());
     }
-  }
-  // Only now: two versions may share a file.
-  for (const std::string& hash : taken) {
-    ::unlink((folder / hash).c_str());
+    // At once, so that a later version that cannot be taken leaves nothing of this one behind.
+    for (const StoredArtifact& artifact : one.foreign.artifacts) {
+      if (--uses[artifact.hash] == 0) {
+        ::unlink((folder / artifact.hash).c_str());
+      }
+    }
   }
   return total;
 }

@@ -215,7 +215,9 @@ Result<ForecastProperties> read_forecast_properties(const Json& properties,
   if (trains) {
     const auto scope = out.operation == ForecastOperation::train_local ? forecast::Scope::local
                                                                        : forecast::Scope::global;
-    HR_TRY(out.train, forecast::resolve(out.train, scope), "HeadraceForecast: train");
+    // Checked here, settled in training: what stays `auto` follows the model it starts from.
+    HR_TRY([[maybe_unused]] const auto settled, forecast::resolve(out.train, scope),
+           "HeadraceForecast: train");
   }
   return std::move(reading).out;
 }

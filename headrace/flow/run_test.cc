@@ -471,7 +471,8 @@ TEST_CASE("a full disk ends the run with a clear error, and it goes on when ther
 }
 
 TEST_CASE("an engine killed at any moment loses no finished item and runs none twice") {
-  constexpr int kItems = 300;
+  // Enough work for every kill below, also on an idle machine (300 items ended after 12 to 16).
+  constexpr int kItems = 1200;
   constexpr int kSlots = 2;
   TestRun run(pipeline_text(loop_of(fmt::format("@range(0, {})", kItems),
                                     work("Custom", counting()), "\"batchCount\": 8,")));

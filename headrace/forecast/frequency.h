@@ -40,7 +40,7 @@ struct Frequency {
   bool operator==(const Frequency&) const = default;
   /// The name pandas uses since 2.2: "h", "15min", "D", "B", "W", "W-MON", "ME", "MS", "QE-JAN",
   /// ...
-  std::string name() const;
+  HR_API std::string name() const;
 };
 
 /// Read a name of either generation, with an optional multiple: "H"/"h", "T"/"min", "S"/"s", "D",

@@ -55,8 +55,8 @@ struct ModelSpec {
   int hidden = 40;
   int layers = 2;
 
-  int64_t past() const;  ///< steps a window looks back: context + largest lag - 1
-  NetworkShape shape() const;
+  HR_API int64_t past() const;  ///< steps a window looks back: context + largest lag - 1
+  HR_API NetworkShape shape() const;
   bool operator==(const ModelSpec&) const = default;
 };
 

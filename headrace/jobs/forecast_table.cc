@@ -58,7 +58,7 @@ struct ForecastColumns {
   std::map<double, const lake::Column*> levels;
 };
 
-Result<ForecastColumns> find_columns(const lake::Batch& batch, const base::Path& path) {
+Result<ForecastColumns> find_columns(const lake::Batch& batch, const std::string& where) {
   ForecastColumns columns;
   columns.id = batch.find("item_id");
   columns.time = batch.find("timestamp");
@@ -69,11 +69,11 @@ Result<ForecastColumns> find_columns(const lake::Batch& batch, const base::Path&
        {std::pair(columns.id, "item_id"), std::pair(columns.time, "timestamp"),
         std::pair(columns.mean, "mean")}) {
     if (column == nullptr) {
-      return lake::missing_column(batch.schema(), name, path.string());
+      return lake::missing_column(batch.schema(), name, where);
     }
   }
   if (columns.levels.empty()) {
-    return lake::missing_column(batch.schema(), "q0.5", path.string());
+    return lake::missing_column(batch.schema(), "q0.5", where);
   }
   return columns;
 }
@@ -165,7 +165,12 @@ Result<void> write_forecasts(const base::Path& path,
 Result<std::vector<forecast::Forecast>> read_forecast_table(const base::Path& path) {
   HR_TRY(const lake::Table table, lake::Table::open(path.string()));
   HR_TRY(const lake::Batch batch, table.read());
-  HR_TRY(const ForecastColumns columns, find_columns(batch, path));
+  return forecasts_of(batch, path.string());
+}
+
+Result<std::vector<forecast::Forecast>> forecasts_of(const lake::Batch& batch,
+                                                     const std::string& where) {
+  HR_TRY(const ForecastColumns columns, find_columns(batch, where));
   std::vector<std::string> order;
   std::map<std::string, std::vector<int64_t>> rows;
   for (int64_t row = 0; row < batch.rows(); ++row) {
@@ -185,10 +190,10 @@ Result<std::vector<forecast::Forecast>> read_forecast_table(const base::Path& pa
     std::sort(stamps.begin(), stamps.end());
     votes.add(stamps);
   }
-  HR_TRY(const auto frequency, votes.winner(), path.string());
+  HR_TRY(const auto frequency, votes.winner(), where);
   std::vector<forecast::Forecast> out;
   for (const std::string& id : order) {
-    HR_TRY(auto item, item_of(id, std::move(rows[id]), columns, frequency), path.string());
+    HR_TRY(auto item, item_of(id, std::move(rows[id]), columns, frequency), where);
     out.push_back(std::move(item));
   }
   return out;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "headrace/base/export.h"
@@ -24,5 +25,8 @@ HR_API Result<void> write_forecasts(const base::Path& path,
 
 /// Read such a table again. Frequency and quantiles are found from the columns.
 HR_API Result<std::vector<forecast::Forecast>> read_forecast_table(const base::Path& path);
+/// The same from rows in memory; `where` names them in messages.
+HR_API Result<std::vector<forecast::Forecast>> forecasts_of(const lake::Batch& batch,
+                                                            const std::string& where);
 
 }  // namespace headrace::jobs

@@ -134,7 +134,28 @@ Result<void> check_items(const std::vector<std::string>& wanted, const lake::Ser
   return {};
 }
 
+Result<forecast::SeriesSet> build_set(const lake::SeriesRows& rows, const TableSpec& spec) {
+  if (rows.ids.empty()) {
+    return Error{Errc::not_found, spec.url + " has no rows; nothing to forecast"};
+  }
+  forecast::BuildOptions build;
+  if (!spec.frequency.empty()) {
+    HR_TRY(build.frequency, forecast::parse_frequency(spec.frequency));
+  }
+  HR_TRY(build.duplicates, forecast::parse_duplicates(spec.aggregate));
+  build.horizon = spec.horizon;
+  HR_TRY(forecast::SeriesSet set, forecast::build_series(borrow_rows(rows, spec), build), spec.url);
+  return set;
+}
+
 }  // namespace
+
+Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec) {
+  HR_TRY(const lake::SeriesRows rows,
+         lake::read_series(reader, spec.url, columns_of(spec, reader.schema())));
+  HR_TRY(check_zone(rows.zone, spec));
+  return build_set(rows, spec);
+}
 
 Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::string>& items) {
   HR_TRY(const lake::Table table, open_table(spec));
@@ -144,18 +165,8 @@ Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::st
   HR_TRY(const lake::SeriesRows rows, lake::read_series(table, columns, read));
   HR_TRY(check_zone(rows.zone, spec));
   HR_TRY(check_items(items, rows, spec));
-  if (rows.ids.empty()) {
-    return Error{Errc::not_found, spec.url + " has no rows; nothing to forecast"};
-  }
-
-  forecast::BuildOptions build;
-  if (!spec.frequency.empty()) {
-    HR_TRY(build.frequency, forecast::parse_frequency(spec.frequency));
-  }
-  HR_TRY(build.duplicates, forecast::parse_duplicates(spec.aggregate));
-  build.horizon = spec.horizon;
   SeriesTable out;
-  HR_TRY(out.set, forecast::build_series(borrow_rows(rows, spec), build), spec.url);
+  HR_TRY(out.set, build_set(rows, spec));
   HR_TRY(out.snapshot, snapshot_of(table));
   out.bytes_read = rows.stats.bytes_read;
   out.row_groups_read = rows.stats.row_groups_read;

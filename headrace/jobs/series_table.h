@@ -10,6 +10,7 @@
 #include "headrace/base/export.h"
 #include "headrace/base/result.h"
 #include "headrace/forecast/series.h"
+#include "headrace/lake/table.h"
 #include "headrace/registry/types.h"
 
 namespace headrace::jobs {
@@ -45,6 +46,9 @@ struct SeriesTable {
 /// of a wrong type; `corrupt`: names the file.
 HR_API Result<SeriesTable> load_series(const TableSpec& spec,
                                        const std::vector<std::string>& items = {});
+
+/// The same from a stream, such as one of Arrow's; `spec.url` names it in messages.
+HR_API Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec);
 
 /// Ids in the table, in the order of their first row.
 HR_API Result<std::vector<std::string>> list_items(const TableSpec& spec);

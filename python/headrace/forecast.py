@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepAR forecasts: tables in, models and tables out.
+
+A table is a path (Parquet, CSV or GluonTS JSON lines; a file, a folder, a glob) or anything with
+``__arrow_c_stream__``: a pandas or polars frame, a pyarrow table. It is long: a row per item and
+time stamp. Results leave as Arrow streams.
+
+>>> from headrace import forecast
+>>> models = forecast.train("examples/m4_hourly/lake", horizon=48, items=["H1"],
+...                         epochs=1, batches_per_epoch=2)
+>>> len(forecast.predict(models, "examples/m4_hourly/lake", items=["H1"]))
+48
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace._core import native
+
+__all__ = [
+    "Failure",
+    "Forecasts",
+    "Model",
+    "Models",
+    "Option",
+    "Scores",
+    "Table",
+    "backtest",
+    "evaluate",
+    "options",
+    "predict",
+    "train",
+]
+
+Progress = Callable[[int, int], object]
+"""Called every 0.1 s with what is done and the total (items, or epochs of a global model)."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An item that failed while the others went on."""
+
+    item: str
+    code: str
+    """Kind of failure, as in ``headrace.Error.code``."""
+    message: str
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of training, prediction or backtests."""
+
+    name: str
+    group: str
+    type: str
+    default: str
+    help: str
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose columns or format are not the usual ones."""
+
+    source: object
+    """A path, or an object with ``__arrow_c_stream__``."""
+    id: str = ""
+    """Column of the item; empty for item_id or unique_id."""
+    time: str = ""
+    """Column of the time stamp; empty for timestamp or ds."""
+    target: str = ""
+    """Column of the values; empty for target or y."""
+    frequency: str = ""
+    """h, D, W, MS, 15min, ...; empty for the most common step."""
+    format: str = ""
+    """parquet, csv, wide_csv or jsonl; empty: by the name's ending."""
+    start: str = ""
+    """First stamp of a wide table, which has none of its own."""
+    aggregate: str = "error"
+    """Rows of one item and stamp: error, sum, mean or last."""
+
+
+@dataclass(frozen=True)
+class _Covariates:
+    """Columns that a model reads beside the target."""
+
+    categories: Sequence[str] = ()
+    static_reals: Sequence[str] = ()
+    dynamic_reals: Sequence[str] = ()
+
+
+class _Rows:
+    """Rows in memory; ``pyarrow.table(rows)`` or ``polars.from_arrow(rows)`` takes them."""
+
+    def __init__(self, rows: object) -> None:
+        self._rows: Any = rows
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return int(self._rows.__len__())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Give an Arrow stream of the rows, as often as asked."""
+        return self._rows.stream()
+
+
+class Model:
+    """A trained model, or a naive method in its place."""
+
+    def __init__(self, model: object) -> None:
+        """Not to be called: ``train`` makes them, ``Model.from_parts`` builds one."""
+        self._native: Any = model
+
+    @classmethod
+    def from_parts(
+        cls, header: Mapping[str, Any], tensors: Mapping[str, npt.NDArray[np.float32]]
+    ) -> Model:
+        """Build a model out of a header and named tensors, such as a file's.
+
+        Raises:
+            Corrupt: a field or a tensor is absent or does not fit; it is named.
+        """
+        parts = [(name, np.ascontiguousarray(t, np.float32)) for name, t in tensors.items()]
+        return cls(native.ForecastModel.from_parts(json.dumps(header), parts))
+
+    @property
+    def method(self) -> str:
+        """``deepar``, ``seasonal_naive``, ``naive2`` or ``last_value``."""
+        return str(self._native.method())
+
+    @property
+    def members(self) -> int:
+        """Number of parameter sets; forecasts are split evenly over them."""
+        return int(self._native.members())
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Everything but the weights: options, lags, features, training summary."""
+        header = json.loads(self._native.header())
+        assert isinstance(header, dict)
+        return header
+
+    @property
+    def tensors(self) -> dict[str, npt.NDArray[np.float32]]:
+        """The weights by torch's names, e.g. ``rnn.weight_ih_l0``."""
+        return dict(self._native.tensors())
+
+    def to_onnx(self, member: int = 0) -> tuple[bytes, bytes]:
+        """Export one member: the encoder's file, and one step of the decoder.
+
+        Raises:
+            InvalidArgument: the model has no network, or no such member.
+        """
+        encoder, decoder = self._native.onnx(member)
+        return bytes(encoder), bytes(decoder)
+
+
+class Models(Mapping[str, Model]):
+    """One model per item, in the order of the table."""
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        errors: Sequence[Failure],
+        notes: Sequence[tuple[str, str]],
+    ) -> None:
+        """Not to be called: ``train`` makes them."""
+        self._models = dict(models)
+        self.errors = list(errors)
+        """Items that failed."""
+        self.notes = list(notes)
+        """(item, sentence): lags left out, values that leave no room for validation, ..."""
+
+    def __getitem__(self, item: str) -> Model:
+        """Give the model of an item."""
+        return self._models[item]
+
+    def __iter__(self) -> Iterator[str]:
+        """Go over the items."""
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        """Count the models."""
+        return len(self._models)
+
+
+class Forecasts(_Rows):
+    """Rows item_id, timestamp, step, mean, q0.1 ... q0.9, model: one per item and step."""
+
+    def __init__(
+        self, rows: object, samples: dict[str, npt.NDArray[np.float32]], errors: Sequence[Failure]
+    ) -> None:
+        """Not to be called: ``predict`` makes them."""
+        super().__init__(rows)
+        self.samples = samples
+        """Paths by item, [samples, horizon]; empty unless ``keep_samples``."""
+        self.errors = list(errors)
+        """Items that failed."""
+
+
+@dataclass
+class Scores:
+    """Accuracy of a model beside the naive methods."""
+
+    totals: dict[str, dict[str, float]]
+    """By method (model, seasonal_naive, naive2) and metric."""
+    items: _Rows
+    """A row per item and method."""
+    steps: _Rows
+    """A row per step ahead, of the model."""
+    errors: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def options(of: Literal["train", "predict", "backtest"] = "train") -> list[Option]:
+    """List the options that ``train``, ``predict`` or ``backtest`` take as keywords."""
+    return [
+        Option(name, group, kind, default, text, tuple(choices))
+        for name, group, kind, default, text, choices in native.forecast_options(of)
+    ]
+
+
+def _failures(rows: Sequence[tuple[str, str, str]]) -> list[Failure]:
+    return [Failure(*row) for row in rows]
+
+
+def _series(
+    table: object, covariates: _Covariates, horizon: int = 0, items: Sequence[str] = ()
+) -> object:
+    """Read a table's series natively."""
+    given = table if isinstance(table, Table) else Table(table)
+    spec = {
+        "id": given.id,
+        "time": given.time,
+        "target": given.target,
+        "frequency": given.frequency,
+        "format": given.format,
+        "start": given.start,
+        "aggregate": given.aggregate,
+        "horizon": horizon,
+        "categories": list(covariates.categories),
+        "static_reals": list(covariates.static_reals),
+        "dynamic_reals": list(covariates.dynamic_reals),
+    }
+    if isinstance(given.source, (str, os.PathLike)):
+        spec["url"] = os.fspath(given.source)
+        return native.forecast_load(json.dumps(spec), list(items))
+    spec["url"] = "table"
+    if items:
+        raise ValueError("items= chooses rows of a path; choose the rows of a table before")
+    return native.forecast_series(given.source, json.dumps(spec))
+
+
+def _covariates(given: Mapping[str, object]) -> _Covariates:
+    names = ("categories", "static_reals", "dynamic_reals")
+    return _Covariates(*(tuple(cast("Sequence[str]", given.get(name, ()))) for name in names))
+
+
+def _covariates_of(model: Model) -> _Covariates:
+    features = model.header["features"]
+    return _covariates(features)
+
+
+_Options = dict[str, object]
+
+
+def _split(given: Mapping[str, object]) -> tuple[_Options, _Options, _Options]:
+    """Divide keywords into those of training, of backtests and of prediction."""
+    known = {of: {option.name for option in options(of)} for of in ("backtest", "predict")}
+    back = {k: v for k, v in given.items() if k in known["backtest"]}
+    shared = {"horizon", "seed"}
+    predict_only = {
+        k: v
+        for k, v in given.items()
+        if k in known["predict"] and k not in shared and k not in back
+    }
+    train_only = {k: v for k, v in given.items() if k not in back and k not in predict_only}
+    return train_only, back, predict_only
+
+
+@overload
+def train(
+    table: object,
+    *,
+    horizon: int,
+    scope: Literal["local"] = "local",
+    items: Sequence[str] = (),
+    warm_start: Model | None = None,
+    threads: int = 0,
+    progress: Progress | None = None,
+    **train_options: object,
+) -> Models: ...
+@overload
+def train(
+    table: object,
+    *,
+    horizon: int,
+    scope: Literal["global"],
+    items: Sequence[str] = (),
+    warm_start: Model | None = None,
+    threads: int = 0,
+    progress: Progress | None = None,
+    **train_options: object,
+) -> Model: ...
+def train(
+    table: object,
+    *,
+    horizon: int,
+    scope: Literal["local", "global"] = "local",
+    items: Sequence[str] = (),
+    warm_start: Model | None = None,
+    threads: int = 0,
+    progress: Progress | None = None,
+    **train_options: object,
+) -> Models | Model:
+    """Train one model per item, or one for all items.
+
+    Args:
+        table: a path, a ``Table``, or an object with ``__arrow_c_stream__``.
+        horizon: steps to forecast.
+        scope: ``local`` for one model per item, ``global`` for one of all items.
+        items: of a path, only these.
+        warm_start: begin with the weights of this model.
+        threads: 0 for as many as this process may use. Results do not depend on it.
+        progress: called with what is done and the total; may raise to stop.
+        **train_options: those of ``options("train")``.
+
+    Raises:
+        InvalidArgument: an unknown option (with the nearest name), a value out of range.
+        NotFound: the table or a column is not there (lists the columns).
+    """
+    given = {"horizon": horizon, **train_options}
+    series = _series(table, _covariates(given), horizon, items)
+    warm = None if warm_start is None else warm_start._native
+    if scope == "global":
+        model, _notes = native.forecast_train_global(
+            series, json.dumps(given), warm, threads, progress
+        )
+        return Model(model)
+    if scope != "local":
+        raise ValueError(f'scope is "{scope}"; it is "local" or "global"')
+    models, errors, notes = native.forecast_train_local(
+        series, json.dumps(given), warm, threads, progress
+    )
+    return Models({item: Model(model) for item, model in models}, _failures(errors), notes)
+
+
+def predict(
+    models: Model | Mapping[str, Model],
+    table: object,
+    *,
+    items: Sequence[str] = (),
+    threads: int = 0,
+    progress: Progress | None = None,
+    **predict_options: object,
+) -> Forecasts:
+    """Forecast the steps after each series.
+
+    Args:
+        models: one for all items, or one per item; an item without a model is in ``errors``.
+        table: the past, with known covariates of the future where the model needs them.
+        items: of a path, only these.
+        threads: 0 for as many as this process may use. Results do not depend on it.
+        progress: called with what is done and the total; may raise to stop.
+        **predict_options: those of ``options("predict")``: samples, quantiles, keep_samples, ...
+    """
+    is_local = not isinstance(models, Model)
+    named = models if not isinstance(models, Model) else {"": models}
+    if not named:
+        raise ValueError("there are no models to forecast with")
+    first = next(iter(named.values()))
+    horizon = cast("int", predict_options.get("horizon", 0)) or int(first.header["horizon"])
+    series = _series(table, _covariates_of(first), horizon, items)
+    pairs = [(item, model._native) for item, model in named.items()]
+    rows, samples, errors = native.forecast_predict(
+        pairs, is_local, series, json.dumps(predict_options), threads, progress
+    )
+    return Forecasts(rows, samples, _failures(errors))
+
+
+def backtest(
+    table: object,
+    *,
+    horizon: int,
+    scope: Literal["local", "global"] = "local",
+    items: Sequence[str] = (),
+    threads: int = 0,
+    progress: Progress | None = None,
+    **given: object,
+) -> Scores:
+    """Forecast past stretches as if they were the future, and score them.
+
+    Args:
+        table: as for ``train``.
+        horizon: steps to forecast.
+        scope: ``local`` or ``global``.
+        items: of a path, only these.
+        threads: 0 for as many as this process may use.
+        progress: called with what is done and the total; may raise to stop.
+        **given: options of backtests (windows, stride, retrain), of training and of prediction.
+    """
+    train_options, backtest_options, predict_options = _split({"horizon": horizon, **given})
+    series = _series(table, _covariates(train_options), horizon, items)
+    result = native.forecast_backtest(
+        series,
+        scope == "local",
+        json.dumps(train_options),
+        json.dumps(backtest_options),
+        json.dumps(predict_options),
+        threads,
+        progress,
+    )
+    return _scores(result)
+
+
+def evaluate(forecasts: object, training: object, actual: object, *, season: int = 0) -> Scores:
+    """Score forecasts against what came, beside the naive methods.
+
+    Args:
+        forecasts: what ``predict`` gave, or such a table (item_id, timestamp, mean, q0.5, ...).
+        training: the past they were made from: scales MASE and feeds the naive methods.
+        actual: the values that came.
+        season: steps of a season; 0 = by frequency.
+    """
+    past = _series(training, _Covariates())
+    came = _series(actual, _Covariates())
+    return _scores(native.forecast_evaluate(forecasts, past, came, season))
+
+
+def _scores(result: tuple[dict[str, dict[str, float]], object, object, Any, Any]) -> Scores:
+    totals, items, steps, errors, notes = result
+    return Scores(
+        {method: dict(values) for method, values in totals.items()},
+        _Rows(items),
+        _Rows(steps),
+        _failures(errors),
+        list(notes),
+    )

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+// headrace.forecast: tables in, models and tables out.
+#include "python/src/arrow.h"
+#include "python/src/border.h"
+#include "python/src/waiting.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/pool.h"
+#include "headrace/forecast/backtest.h"
+#include "headrace/forecast/forecaster.h"
+#include "headrace/forecast/onnx.h"
+#include "headrace/forecast/options.h"
+#include "headrace/jobs/forecast_table.h"
+#include "headrace/jobs/series_table.h"
+
+namespace headrace::python {
+
+namespace {
+
+using forecast::Model;
+using forecast::Scope;
+using forecast::Series;
+
+/// id, code, message: one failed item.
+using Failure = std::tuple<std::string, std::string, std::string>;
+
+std::vector<Failure> failures_of(const std::vector<forecast::ItemError>& errors) {
+  std::vector<Failure> out;
+  for (const forecast::ItemError& error : errors) {
+    out.emplace_back(error.item, std::string(errc_name(error.error.code())), error.error.message());
+  }
+  return out;
+}
+
+/// Rows in memory that become an Arrow stream as often as asked.
+struct TableRows {
+  std::shared_ptr<const lake::Batch> batch;
+};
+
+TableRows rows_of(lake::Batch batch) {
+  return {std::make_shared<const lake::Batch>(std::move(batch))};
+}
+
+/// Series of a table, read once.
+struct SeriesHandle {
+  forecast::SeriesSet set;
+};
+
+jobs::TableSpec spec_of(const std::string& json) {
+  const Json given = or_throw(parse_json(json, "table"));
+  jobs::TableSpec spec;
+  spec.url = given.get_string("url");
+  spec.format = given.get_string("format");
+  spec.id = given.get_string("id");
+  spec.time = given.get_string("time");
+  spec.target = given.get_string("target");
+  spec.frequency = given.get_string("frequency");
+  spec.start = given.get_string("start");
+  spec.aggregate = given.get_string("aggregate", "error");
+  spec.horizon = static_cast<int>(given.get_integer("horizon"));
+  const auto texts = [&](const char* name) {
+    std::vector<std::string> list;
+    if (const Json* value = given.find(name); value != nullptr && value->is_array()) {
+      for (const Json& item : value->items()) {
+        list.push_back(item.string());
+      }
+    }
+    return list;
+  };
+  spec.categories = texts("categories");
+  spec.static_reals = texts("static_reals");
+  spec.dynamic_reals = texts("dynamic_reals");
+  return spec;
+}
+
+SeriesHandle load_path(const std::string& json, const std::vector<std::string>& items) {
+  const jobs::TableSpec spec = spec_of(json);
+  return {or_throw(jobs::load_series(spec, items)).set};
+}
+
+SeriesHandle load_object(const nb::object& table, const std::string& json) {
+  const jobs::TableSpec spec = spec_of(json);
+  const std::unique_ptr<lake::BatchReader> reader = reader_of_object(table);
+  const nb::gil_scoped_release release;
+  return {or_throw(jobs::series_of(*reader, spec))};
+}
+
+template <typename Options>
+Options options_of(const std::string& json) {
+  Options options;
+  or_throw(forecast::set_options(&options, or_throw(parse_json(json, "options"))));
+  return options;
+}
+
+std::span<const Series> all(const SeriesHandle& handle) { return handle.set.series; }
+
+/// Train one model per series on a pool, longest first.
+nb::tuple train_local(const SeriesHandle& series, const std::string& options_json,
+                      const std::optional<Model>& warm, int threads, const nb::object& progress) {
+  const auto options = options_of<forecast::TrainOptions>(options_json);
+  or_throw(Result<void>(forecast::resolve(options, Scope::local).ok()
+                            ? Result<void>()
+                            : forecast::resolve(options, Scope::local).error()));
+  const std::vector<Series>& all_series = series.set.series;
+  std::vector<std::optional<Result<forecast::Trained>>> results(all_series.size());
+  run_waiting(progress, [&](Waiting* waiting) {
+    waiting->total = static_cast<int64_t>(all_series.size());
+    std::vector<double> costs;
+    for (const Series& one : all_series) {
+      costs.push_back(static_cast<double>(one.length()));
+    }
+    base::Pool pool(threads);
+    pool.for_each_by_cost(
+        costs,
+        [&](int64_t i) {
+          forecast::TrainContext context;
+          context.warm = warm ? &*warm : nullptr;
+          context.progress = [waiting](const forecast::TrainProgress&) { return !waiting->stop; };
+          results[static_cast<size_t>(i)] =
+              forecast::train_local(all_series[static_cast<size_t>(i)], options, context);
+          ++waiting->done;
+        },
+        [waiting] { return waiting->stop.load(); });
+  });
+  std::vector<std::pair<std::string, Model>> models;
+  std::vector<forecast::ItemError> errors = series.set.errors;
+  std::vector<std::pair<std::string, std::string>> notes;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::string& id = all_series[i].id;
+    Result<forecast::Trained>& result = *results[i];
+    // A series too short for a network is forecast by a naive method, and says so.
+    if (!result.ok() && result.error().code() == Errc::unsupported) {
+      notes.emplace_back(id, result.error().message());
+      models.emplace_back(id, forecast::fallback_model(all_series[i], options));
+    } else if (!result.ok()) {
+      errors.push_back({id, std::move(result).error()});
+    } else {
+      for (std::string& note : result->notes) {
+        notes.emplace_back(id, std::move(note));
+      }
+      models.emplace_back(id, std::move(result->model));
+    }
+  }
+  return nb::make_tuple(std::move(models), failures_of(errors), std::move(notes));
+}
+
+nb::tuple train_global(const SeriesHandle& series, const std::string& options_json,
+                       const std::optional<Model>& warm, int threads, const nb::object& progress) {
+  const auto options = options_of<forecast::TrainOptions>(options_json);
+  std::optional<Result<forecast::Trained>> result;
+  run_waiting(progress, [&](Waiting* waiting) {
+    forecast::TrainContext context;
+    context.warm = warm ? &*warm : nullptr;
+    context.threads = threads > 0 ? threads : base::usable_cores();
+    context.progress = [waiting](const forecast::TrainProgress& at) {
+      ++waiting->done;
+      waiting->total = at.epochs;
+      return !waiting->stop;
+    };
+    result = forecast::train_global(all(series), options, context);
+  });
+  forecast::Trained trained = or_throw(*std::move(result));
+  return nb::make_tuple(std::move(trained.model), std::move(trained.notes));
+}
+
+/// Forecast with one model for all series, or with each item's own.
+nb::tuple predict(const std::vector<std::pair<std::string, Model>>& models, bool is_local,
+                  const SeriesHandle& series, const std::string& options_json, int threads,
+                  const nb::object& progress) {
+  const auto options = options_of<forecast::PredictOptions>(options_json);
+  const std::vector<Series>& all_series = series.set.series;
+  std::vector<forecast::Forecast> items;
+  std::vector<forecast::ItemError> errors = series.set.errors;
+  std::vector<std::optional<Result<forecast::Forecasts>>> results(all_series.size());
+  std::map<std::string, const Model*> by_id;
+  for (const auto& [id, model] : models) {
+    by_id.emplace(id, &model);
+  }
+  run_waiting(progress, [&](Waiting* waiting) {
+    waiting->total = static_cast<int64_t>(all_series.size());
+    base::Pool pool(threads);
+    pool.for_each(
+        static_cast<int64_t>(all_series.size()),
+        [&](int64_t i) {
+          const Series& one = all_series[static_cast<size_t>(i)];
+          const auto found = is_local ? by_id.find(one.id) : by_id.begin();
+          if (found == by_id.end()) {
+            results[static_cast<size_t>(i)] = Error{
+                Errc::not_found, "forecast: item \"" + one.id + "\": there is no model of it"};
+          } else {
+            results[static_cast<size_t>(i)] = forecast::predict(*found->second, {&one, 1}, options);
+          }
+          ++waiting->done;
+        },
+        [waiting] { return waiting->stop.load(); });
+  });
+  for (size_t i = 0; i < results.size(); ++i) {
+    Result<forecast::Forecasts>& result = *results[i];
+    if (!result.ok() && result.error().code() != Errc::not_found) {
+      throw Raised(std::move(result).error());
+    }
+    if (!result.ok()) {
+      errors.push_back({all_series[i].id, std::move(result).error()});
+      continue;
+    }
+    std::move(result->items.begin(), result->items.end(), std::back_inserter(items));
+    std::move(result->errors.begin(), result->errors.end(), std::back_inserter(errors));
+  }
+  nb::dict samples;
+  for (forecast::Forecast& item : items) {
+    if (item.samples.empty()) {
+      continue;
+    }
+    auto* owned = new std::vector<float>(std::move(item.samples));
+    const nb::capsule owner(owned,
+                            [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+    const auto horizon = static_cast<size_t>(item.horizon);
+    samples[item.id.c_str()] =
+        nb::ndarray<nb::numpy, float>(owned->data(), {owned->size() / horizon, horizon}, owner);
+  }
+  return nb::make_tuple(rows_of(or_throw(jobs::forecast_batch(items))), std::move(samples),
+                        failures_of(errors));
+}
+
+lake::Column text_column(const std::string& name) {
+  lake::Column column;
+  column.field.name = name;
+  column.field.type = lake::Type::string;
+  return column;
+}
+
+lake::Column real_column(const std::string& name) {
+  lake::Column column;
+  column.field.name = name;
+  column.field.type = lake::Type::float64;
+  return column;
+}
+
+constexpr const char* kMetricNames[] = {"mase",  "smape",       "mean_wql",    "nd",   "rmse",
+                                        "nrmse", "coverage_80", "coverage_90", "crps", "width_80"};
+
+/// One row of metrics; what cannot be said is null.
+void add_metrics(const forecast::Metrics& metrics, std::vector<lake::Column>* columns) {
+  const std::map<std::string, double> named = metrics.named();
+  for (lake::Column& column : *columns) {
+    const auto found = named.find(column.field.name);
+    column.reals.push_back(found == named.end() ? 0.0 : found->second);
+    column.validity.push_back(found == named.end() ? 0 : 1);
+  }
+}
+
+std::vector<lake::Column> metric_columns() {
+  std::vector<lake::Column> columns;
+  for (const char* name : kMetricNames) {
+    columns.push_back(real_column(name));
+  }
+  return columns;
+}
+
+/// A row per item and method.
+lake::Batch item_batch(const forecast::Comparison& comparison) {
+  lake::Column id = text_column("item_id");
+  lake::Column method = text_column("method");
+  std::vector<lake::Column> metrics = metric_columns();
+  for (const forecast::Scoreboard* board :
+       {&comparison.model, &comparison.seasonal_naive, &comparison.naive2}) {
+    for (const forecast::Scoreboard::Item& item : board->items()) {
+      id.codes.push_back(static_cast<int32_t>(id.dictionary.size()));
+      id.dictionary.push_back(item.id);
+      method.codes.push_back(static_cast<int32_t>(method.dictionary.size()));
+      method.dictionary.push_back(item.method);
+      add_metrics(item.metrics, &metrics);
+    }
+  }
+  lake::Batch batch;
+  batch.columns = {std::move(id), std::move(method)};
+  std::move(metrics.begin(), metrics.end(), std::back_inserter(batch.columns));
+  return batch;
+}
+
+/// A row per step ahead, of the model.
+lake::Batch step_batch(const forecast::Scoreboard& board) {
+  lake::Column step;
+  step.field = {.name = "step", .type = lake::Type::int64};
+  std::vector<lake::Column> metrics = metric_columns();
+  for (size_t k = 0; k < board.steps().size(); ++k) {
+    step.integers.push_back(static_cast<int64_t>(k) + 1);
+    add_metrics(board.step(static_cast<int>(k)), &metrics);
+  }
+  lake::Batch batch;
+  batch.columns = {std::move(step)};
+  std::move(metrics.begin(), metrics.end(), std::back_inserter(batch.columns));
+  return batch;
+}
+
+std::map<std::string, double> total_of(const forecast::Scoreboard& board,
+                                       const forecast::Scoreboard& reference) {
+  const forecast::Metrics total = board.total();
+  std::map<std::string, double> named = total.named();
+  const std::pair<const char*, double> more[] = {
+      {"median_mase", board.median_mase()},
+      {"mean_item_wql", board.mean_item_wql()},
+      {"owa", forecast::overall_weighted_average(total, reference.total())}};
+  for (const auto& [name, value] : more) {
+    if (std::isfinite(value)) {
+      named.emplace(name, value);
+    }
+  }
+  return named;
+}
+
+nb::tuple scores_of(const forecast::Comparison& comparison,
+                    std::vector<forecast::ItemError> errors) {
+  errors.insert(errors.end(), comparison.errors.begin(), comparison.errors.end());
+  nb::dict totals;
+  totals["model"] = nb::cast(total_of(comparison.model, comparison.naive2));
+  totals["seasonal_naive"] = nb::cast(total_of(comparison.seasonal_naive, comparison.naive2));
+  totals["naive2"] = nb::cast(total_of(comparison.naive2, comparison.naive2));
+  return nb::make_tuple(totals, rows_of(item_batch(comparison)),
+                        rows_of(step_batch(comparison.model)), failures_of(errors),
+                        comparison.notes);
+}
+
+nb::tuple backtest(const SeriesHandle& series, bool is_local, const std::string& train_json,
+                   const std::string& backtest_json, const std::string& predict_json, int threads,
+                   const nb::object& progress) {
+  const auto train = options_of<forecast::TrainOptions>(train_json);
+  const auto options = options_of<forecast::BacktestOptions>(backtest_json);
+  const auto predict_options = options_of<forecast::PredictOptions>(predict_json);
+  const std::vector<Series>& all_series = series.set.series;
+  std::vector<std::optional<Result<forecast::Comparison>>> results(is_local ? all_series.size()
+                                                                            : 1);
+  run_waiting(progress, [&](Waiting* waiting) {
+    waiting->total = static_cast<int64_t>(results.size());
+    forecast::TrainContext context;
+    context.progress = [waiting](const forecast::TrainProgress&) { return !waiting->stop; };
+    context.threads = threads > 0 ? threads : base::usable_cores();
+    base::Pool pool(threads);
+    pool.for_each(
+        static_cast<int64_t>(results.size()),
+        [&](int64_t i) {
+          const std::span<const Series> mine =
+              is_local ? std::span(all_series).subspan(static_cast<size_t>(i), 1)
+                       : std::span(all_series);
+          results[static_cast<size_t>(i)] =
+              forecast::backtest(mine, is_local ? Scope::local : Scope::global, train, options,
+                                 predict_options, context);
+          ++waiting->done;
+        },
+        [waiting] { return waiting->stop.load(); });
+  });
+  forecast::Comparison merged;
+  for (auto& result : results) {
+    merged.merge(or_throw(*std::move(result)));
+  }
+  return scores_of(merged, series.set.errors);
+}
+
+nb::tuple evaluate(const nb::object& forecasts, const SeriesHandle& training,
+                   const SeriesHandle& actual, int season) {
+  const std::unique_ptr<lake::BatchReader> reader = reader_of_object(forecasts);
+  forecast::Comparison comparison;
+  {
+    const nb::gil_scoped_release release;
+    const lake::Batch batch = or_throw(lake::read_all(*reader));
+    const auto items = or_throw(jobs::forecasts_of(batch, "forecasts"));
+    comparison = or_throw(forecast::evaluate(items, all(training), all(actual), season));
+  }
+  return scores_of(comparison, {});
+}
+
+using TensorTuple = std::pair<std::string, nb::ndarray<nb::numpy, float>>;
+
+std::vector<TensorTuple> tensors_of(const Model& model) {
+  std::vector<TensorTuple> out;
+  for (forecast::Tensor& tensor : forecast::to_data(model).tensors) {
+    auto* owned = new std::vector<float>(std::move(tensor.data));
+    const nb::capsule owner(owned,
+                            [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+    const std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
+    out.emplace_back(tensor.name, nb::ndarray<nb::numpy, float>(owned->data(), shape.size(),
+                                                                shape.data(), owner));
+  }
+  return out;
+}
+
+using TensorInput = std::pair<std::string, nb::ndarray<const float, nb::c_contig, nb::device::cpu>>;
+
+Model model_of(const std::string& header, const std::vector<TensorInput>& tensors) {
+  forecast::ModelData data;
+  data.header = or_throw(parse_json(header, "header"));
+  for (const auto& [name, array] : tensors) {
+    forecast::Tensor tensor;
+    tensor.name = name;
+    for (size_t i = 0; i < array.ndim(); ++i) {
+      tensor.shape.push_back(static_cast<int64_t>(array.shape(i)));
+    }
+    tensor.data.assign(array.data(), array.data() + array.size());
+    data.tensors.push_back(std::move(tensor));
+  }
+  return or_throw(forecast::from_data(data));
+}
+
+using OptionTuple = std::tuple<std::string, std::string, std::string, std::string, std::string,
+                               std::vector<std::string>>;
+
+std::vector<OptionTuple> options_list(const std::string& of) {
+  const std::vector<forecast::OptionInfo> infos = of == "train" ? forecast::train_option_list()
+                                                  : of == "predict"
+                                                      ? forecast::predict_option_list()
+                                                      : forecast::backtest_option_list();
+  std::vector<OptionTuple> out;
+  for (const forecast::OptionInfo& info : infos) {
+    out.emplace_back(std::string(info.name), std::string(info.group), std::string(info.type),
+                     info.default_text, std::string(info.help),
+                     std::vector<std::string>(info.choices.begin(), info.choices.end()));
+  }
+  return out;
+}
+
+void bind_types(nb::module_& m) {
+  nb::class_<TableRows>(m, "ForecastRows")
+      .def("__len__", [](const TableRows& self) { return self.batch->rows(); })
+      .def("stream",
+           [](const TableRows& self) { return capsule_of_reader(lake::reader_of(*self.batch)); });
+  nb::class_<SeriesHandle>(m, "ForecastSeries")
+      .def("ids",
+           [](const SeriesHandle& self) {
+             std::vector<std::string> ids;
+             for (const Series& one : self.set.series) {
+               ids.push_back(one.id);
+             }
+             return ids;
+           })
+      .def("frequency", [](const SeriesHandle& self) { return self.set.frequency.name(); })
+      .def("errors", [](const SeriesHandle& self) { return failures_of(self.set.errors); })
+      .def("notes", [](const SeriesHandle& self) { return self.set.notes; });
+  nb::class_<Model>(m, "ForecastModel")
+      .def_static("from_parts", &model_of, "header"_a, "tensors"_a)
+      .def("method", [](const Model& self) { return std::string(method_name(self.method)); })
+      .def("members", [](const Model& self) { return self.members.size(); })
+      .def("header", [](const Model& self) { return forecast::to_data(self).header.dump(0, true); })
+      .def("tensors", &tensors_of)
+      .def(
+          "onnx",
+          [](const Model& self, int member) {
+            const forecast::OnnxFiles files = or_throw(forecast::to_onnx(self, member));
+            return nb::make_tuple(nb::bytes(files.encoder.data(), files.encoder.size()),
+                                  nb::bytes(files.decoder.data(), files.decoder.size()));
+          },
+          "member"_a);
+}
+
+}  // namespace
+
+void bind_forecast(nb::module_& m) {
+  bind_types(m);
+  m.def("forecast_options", &options_list, "of"_a);
+  m.def("forecast_load", &load_path, "spec"_a, "items"_a, release_gil());
+  m.def("forecast_series", &load_object, "table"_a, "spec"_a);
+  m.def("forecast_train_local", &train_local, "series"_a, "options"_a, "warm"_a.none(), "threads"_a,
+        "progress"_a.none());
+  m.def("forecast_train_global", &train_global, "series"_a, "options"_a, "warm"_a.none(),
+        "threads"_a, "progress"_a.none());
+  m.def("forecast_predict", &predict, "models"_a, "is_local"_a, "series"_a, "options"_a,
+        "threads"_a, "progress"_a.none());
+  m.def("forecast_backtest", &backtest, "series"_a, "is_local"_a, "train"_a, "backtest"_a,
+        "predict"_a, "threads"_a, "progress"_a.none());
+  m.def("forecast_evaluate", &evaluate, "forecasts"_a, "training"_a, "actual"_a, "season"_a);
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""headrace.forecast: tables of several kinds in, Arrow out; models as parts and as ONNX."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headrace
+from headrace import _native, forecast
+
+QUICK = {
+    "context": 8,
+    "lags": [1, 2, 3, 24],
+    "hidden": 8,
+    "batch": 8,
+    "epochs": 2,
+    "batches_per_epoch": 4,
+}
+
+
+def arrow(rows: object) -> pa.Table:
+    return pa.RecordBatchReader.from_stream(rows).read_all()
+
+
+def wave(items: dict[str, int], seed: int = 1) -> pd.DataFrame:
+    """Daily waves, hourly, of the given lengths."""
+    rng = np.random.default_rng(seed)
+    frames = []
+    for item, length in items.items():
+        t = np.arange(length)
+        y = 100 * (1 + 0.5 * np.sin(2 * np.pi * t / 24) + 0.05 * rng.standard_normal(length))
+        stamps = pd.date_range("2015-07-01", periods=length, freq="h")
+        frames.append(pd.DataFrame({"item_id": item, "timestamp": stamps, "target": y}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_a_path_a_frame_and_an_arrow_table_give_the_same_forecasts(tmp_path: Path) -> None:
+    frame = wave({"A": 120, "B": 100})
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    pq.write_table(table, tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    results = []
+    for source in (tmp_path / "t.parquet", str(tmp_path / "t.csv"), table, frame):
+        models = forecast.train(source, horizon=6, **QUICK)
+        assert list(models) == ["A", "B"]
+        assert models.errors == []
+        results.append(arrow(forecast.predict(models, source, samples=20)))
+    first = results[0]
+    assert first.column_names == [
+        "item_id", "timestamp", "step", "mean",
+        *(f"q0.{k}" for k in range(1, 10)), "model",
+    ]  # fmt: skip
+    assert first.num_rows == 12
+    assert first["step"].to_pylist() == [1, 2, 3, 4, 5, 6] * 2
+    assert first["timestamp"][0].as_py() == pd.Timestamp("2015-07-06 00:00")
+    assert set(first["model"].to_pylist()) == {"deepar"}
+    for other in results[1:]:
+        assert other["q0.5"].equals(first["q0.5"])
+        assert (
+            other["timestamp"]
+            .cast(pa.timestamp("us"))
+            .equals(first["timestamp"].cast(pa.timestamp("us")))
+        )
+
+
+def test_results_do_not_depend_on_threads_or_on_other_items() -> None:
+    frame = wave({"A": 120, "B": 100, "C": 90})
+    one = forecast.train(frame, horizon=6, threads=1, **QUICK)
+    three = forecast.train(frame[frame.item_id != "B"], horizon=6, threads=3, **QUICK)
+    for item in ("A", "C"):
+        for name, tensor in one[item].tensors.items():
+            assert np.array_equal(tensor, three[item].tensors[name])
+
+
+def test_a_global_model_forecasts_items_it_has_not_seen_and_starts_local_ones() -> None:
+    frame = wave({"A": 120, "B": 100})
+    model = forecast.train(frame, horizon=6, scope="global", members=2, **QUICK)
+    assert model.members == 2
+    new = wave({"N": 50}, seed=9)
+    rows = forecast.predict(model, new, samples=10, keep_samples=True, quantiles=[0.5])
+    assert rows.samples["N"].shape == (10, 6)
+    table = arrow(rows)
+    assert table.column_names[4:5] == ["q0.5"]
+    first = float(rows.samples["N"][:, 0].mean())
+    assert table["mean"][0].as_py() == pytest.approx(first, rel=1e-6)
+
+    local = forecast.train(frame, horizon=6, warm_start=model, epochs=1, batches_per_epoch=1,
+                           hidden=8)  # fmt: skip
+    assert local["A"].members == 2
+    assert local["A"].header["lags"] == [1, 2, 3, 24]
+    with pytest.raises(headrace.Error) as caught:
+        forecast.train(frame[frame.item_id == "A"], horizon=6, scope="global", warm_start=model,
+                       hidden=40)  # fmt: skip
+    assert "hidden is 40 here and 8 there" in str(caught.value)
+
+
+def test_a_bad_item_does_not_stop_the_others() -> None:
+    frame = pd.concat([wave({"A": 60, "short": 4, "twice": 30}), wave({"twice": 1})])
+    models = forecast.train(frame, horizon=6, **QUICK)
+    assert list(models) == ["A", "short"]
+    assert models["short"].method == "last_value"
+    assert [failure.item for failure in models.errors] == ["twice"]
+    assert models.errors[0].code == "invalid_argument"
+    assert "2015-07-01 00:00:00" in models.errors[0].message
+    forecasts = forecast.predict(models, frame, samples=5)
+    assert len(forecasts) == 12
+    assert [failure.item for failure in forecasts.errors] == ["twice"]
+
+
+def test_errors_say_what_to_do() -> None:
+    frame = wave({"A": 60})
+    with pytest.raises(headrace.InvalidArgument, match='did you mean "learning_rate"'):
+        forecast.train(frame, horizon=6, lerning_rate=0.1)
+    with pytest.raises(headrace.InvalidArgument, match=r"epochs.*must be 1 to"):
+        forecast.train(frame, horizon=6, epochs=0)
+    with pytest.raises(headrace.NotFound, match="target"):
+        forecast.train(frame.rename(columns={"target": "value"}), horizon=6)
+    with pytest.raises(headrace.InvalidArgument, match="__arrow_c_stream__"):
+        forecast.train([1, 2, 3], horizon=6)
+    with pytest.raises(ValueError, match="no models"):
+        forecast.predict({}, frame)
+
+
+def test_names_of_columns_can_be_told_and_usual_ones_are_found() -> None:
+    frame = wave({"A": 60})
+    usual = frame.rename(columns={"item_id": "unique_id", "timestamp": "ds", "target": "y"})
+    told = frame.rename(columns={"item_id": "shop", "timestamp": "when", "target": "sold"})
+    a = forecast.train(usual, horizon=6, **QUICK)["A"]
+    b = forecast.train(
+        forecast.Table(told, id="shop", time="when", target="sold"), horizon=6, **QUICK
+    )["A"]
+    assert a.header == b.header
+
+
+def test_backtests_and_evaluation_stand_beside_naive_methods() -> None:
+    frame = wave({"A": 120, "B": 110})
+    scores = forecast.backtest(frame, horizon=6, windows=2, samples=20, **QUICK)
+    assert set(scores.totals) == {"model", "seasonal_naive", "naive2"}
+    assert scores.totals["naive2"]["owa"] == pytest.approx(1.0)
+    assert arrow(scores.items).num_rows == 6
+    assert arrow(scores.steps)["step"].to_pylist() == [1, 2, 3, 4, 5, 6]
+
+    past = frame.groupby("item_id").head(104)
+    models = forecast.train(past, horizon=6, **QUICK)
+    judged = forecast.evaluate(forecast.predict(models, past, samples=20), past, frame)
+    # Seasonal naive by pandas.
+    errors, scales = [], []
+    for _, one in frame.groupby("item_id"):
+        y = one.target.to_numpy()
+        errors.append(np.abs(y[104:110] - y[80:86]).mean())
+        scales.append(np.abs(y[24:104] - y[:80]).mean())
+    expected = float(np.mean(np.array(errors) / np.array(scales)))
+    assert judged.totals["seasonal_naive"]["mase"] == pytest.approx(expected)
+
+
+def test_progress_is_told_and_may_stop() -> None:
+    frame = wave({"A": 200, "B": 200})
+    told: list[tuple[int, int]] = []
+
+    def stop(done: int, total: int) -> None:
+        told.append((done, total))
+        raise KeyboardInterrupt
+
+    slow = {**QUICK, "epochs": 100000, "patience": 0}
+    with pytest.raises(KeyboardInterrupt):
+        forecast.train(frame, horizon=6, progress=stop, **slow)
+    assert told == [(0, 2)]
+
+
+def test_a_model_is_rebuilt_from_its_parts() -> None:
+    frame = wave({"A": 100})
+    model = forecast.train(frame, horizon=6, **QUICK)["A"]
+    copy = forecast.Model.from_parts(model.header, model.tensors)
+    assert copy.header == model.header
+    assert arrow(forecast.predict(copy, frame)).equals(arrow(forecast.predict(model, frame)))
+    tensors = model.tensors
+    del tensors["rnn.bias_hh_l1"]
+    with pytest.raises(headrace.Corrupt, match=r"rnn\.bias_hh_l1"):
+        forecast.Model.from_parts(model.header, tensors)
+
+
+def test_every_option_has_a_help_and_is_known() -> None:
+    for of in ("train", "predict", "backtest"):
+        for option in forecast.options(of):
+            assert option.help
+            assert option.type in {"integer", "number", "text", "boolean", "integers", "numbers",
+                                   "texts"}  # fmt: skip
+
+
+@pytest.mark.parametrize("distribution", ["student_t", "normal", "negative_binomial"])
+@pytest.mark.parametrize("stores", [0, 3])
+def test_onnx_files_give_our_distribution_parameters(distribution: str, stores: int) -> None:
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed (requirements-dev.txt)")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    frame = wave({"A": 80, "B": 80, "C": 80})
+    frame["target"] = np.floor(frame.target)
+    frame["store"] = frame.item_id.map({"A": "x", "B": "y", "C": "z"})
+    model = forecast.train(
+        frame, horizon=6, scope="global", distribution=distribution,
+        categories=["store"] if stores else [], **QUICK,
+    )  # fmt: skip
+    files = model.to_onnx()
+    for content in files:
+        onnx.checker.check_model(onnx.load_from_string(content), full_check=True)
+    encoder, decoder = (runtime.InferenceSession(content) for content in files)
+
+    # The same inputs through our own training step.
+    net = _native.forecast
+    lags, others, steps, batch = 4, 6, 9, 3
+    embeddings = [(4, 2)] if stores else []
+    shape = net.NetworkShape(lags, others, embeddings, 8, 2, distribution)
+    parameters = np.zeros(net.parameter_total(shape), "f4")
+    for name, extents, at in net.parameter_tensors(shape):
+        parameters[at : at + math.prod(extents)] = model.tensors[name].ravel()
+    rng = np.random.default_rng(4)
+    inputs = rng.standard_normal((steps, batch, shape.inputs)).astype("f4")
+    categories = np.array([[1], [2], [3]][:batch], np.int64)[:, : len(embeddings)]
+    step = net.TrainingStep(shape, batch, steps)
+    ones = np.ones((steps, batch), "f4")
+    step.fill(inputs, ones, ones, np.ones(batch, "f4"), np.ascontiguousarray(categories))
+    step.loss(parameters)
+    expected = np.asarray(step.distributions())
+
+    feed = {"lags": inputs[:, :, :lags], "other": inputs[:, :, shape.inputs - others :]}
+    if stores:
+        feed["categories"] = np.broadcast_to(categories, (steps, batch, 1)).copy()
+    h, c, whole = encoder.run(["h_out", "c_out", "parameters"], feed)
+    assert np.abs(whole - expected).max() < 1e-4 * np.abs(expected).max()
+
+    # Step by step from zero the decoder comes to the same state and parameters.
+    state = {"h": np.zeros_like(h), "c": np.zeros_like(c)}
+    for t in range(steps):
+        one = {name: value[t : t + 1] for name, value in feed.items()}
+        h_out, c_out, last = decoder.run(["h_out", "c_out", "parameters"], {**one, **state})
+        state = {"h": h_out, "c": c_out}
+        assert np.abs(last[0] - expected[t]).max() < 1e-4 * np.abs(expected).max()
+    assert np.abs(h_out - h).max() < 1e-5
+    assert np.abs(c_out - c).max() < 1e-5

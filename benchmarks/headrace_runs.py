@@ -62,8 +62,8 @@ def local_pipeline(items: Sequence[str], lake: pathlib.Path, train: Mapping, slo
 def run_pipeline(
     pipeline: pathlib.Path, folder: pathlib.Path, parameters: Mapping[str, object]
 ) -> Usage:
-    """`headrace flow run` with runs and registry in `folder`; CPU time of all its processes."""
-    words = [headrace_command(), "flow", "run", str(pipeline), "--dir", str(folder / "runs")]
+    """`headrace flow run` with run and registry in `folder`; CPU time of all its processes."""
+    words = [headrace_command(), "flow", "run", str(pipeline), "--dir", str(folder / "run")]
     for name, value in parameters.items():
         words += ["-p", f"{name}={value}"]
     return run_child(words, environment={"HEADRACE_REGISTRY": str(folder / "registry")})
@@ -83,11 +83,10 @@ def run_local(
 
 
 def read_quantiles(folder: pathlib.Path) -> dict[str, dict[float, np.ndarray]]:
-    """Quantiles of the one run under `folder`, by item and level."""
-    (path,) = folder.glob("runs/*/forecasts.parquet")
-    table = pq.read_table(path).sort_by([("item_id", "ascending"), ("step", "ascending")])
+    """Quantiles of the run in `folder`, by item and level."""
+    table = pq.read_table(folder / "run" / "forecasts.parquet").sort_by([("item_id", "ascending"), ("step", "ascending")])
     names = [name for name in table.column_names if name.startswith("q0")]
-    ids = np.array(table["item_id"].to_pylist())
+    ids = np.array(table["item_id"].to_pylist(), dtype=object)
     columns = {float(name[1:]): table[name].to_numpy() for name in names}
     return {
         item: {level: values[ids == item] for level, values in columns.items()}

@@ -212,6 +212,33 @@ Result<void> add_partitions(const std::vector<Partition>& partitions, Table::Sta
   return {};
 }
 
+Result<void> check_options(const TableOptions& options) {
+  if (!options.zone.empty() && options.zone != "UTC") {
+    return Error{
+        Errc::invalid_argument,
+        fmt::format("zone {}: expected nothing, or UTC to take all time stamps as instants",
+                    json_quote(options.zone))};
+  }
+  return {};
+}
+
+/// A name that is misspelt must not be passed over in silence.
+Result<void> check_told_types(const Table::State& table) {
+  for (const auto& [name, type] : table.options.types) {
+    const int64_t index = find_field(table.schema, name);
+    if (index < 0) {
+      return missing_column(table.schema, name, table.url + ": types");
+    }
+    if (table.format != Format::csv && !table.schema[static_cast<size_t>(index)].partition) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("{}: the type of column {} stands in the files; types are told for "
+                               "CSV and for folder names only",
+                               table.url, json_quote(name))};
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Table::Table(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -220,6 +247,7 @@ Table& Table::operator=(Table&&) noexcept = default;
 Table::~Table() = default;
 
 Result<Table> Table::open(const std::string& url, const TableOptions& options) {
+  HR_TRY(check_options(options));
   HR_TRY(auto storage, scan::Storage::open(url));
   HR_TRY(auto listing, list_table(storage, url, options.format));
   auto state = std::make_shared<State>(State{.url = url,
@@ -234,6 +262,7 @@ Result<Table> Table::open(const std::string& url, const TableOptions& options) {
                                              .partition_fields = {}});
   HR_TRY(state->is_parquet() ? open_parquet(state.get()) : open_text(state.get()));
   HR_TRY(add_partitions(listing.partitions, state.get()));
+  HR_TRY(check_told_types(*state));
   return Table(std::move(state));
 }
 

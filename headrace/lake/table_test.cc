@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cmath>
 #include <numeric>
 
+#include "headrace/base/thread.h"
 #include "headrace/lake/test_tables.h"
 
 namespace headrace::lake {
@@ -196,6 +198,22 @@ TEST_CASE("a glob chooses files; ** goes through folders") {
   CHECK(error_of((folder / "none/*.parquet").string()).code() == Errc::not_found);
 }
 
+TEST_CASE("several threads read one table at once") {
+  const Table table = *Table::open(kM4 + "lake/part-0.parquet");
+  std::atomic<int64_t> rows{0};
+  {
+    std::vector<base::Thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back("reader", [&table, &rows, t] {
+        const std::string item = table.distinct("item_id")->values.text(t);
+        const auto batch = table.read({.predicate = {{"item_id", Op::equal, {item}}}});
+        rows += batch.ok() ? batch->rows() : -1000000;
+      });
+    }
+  }
+  CHECK(rows == 4 * 700);
+}
+
 TEST_CASE("URLs of local files work; file systems that are not there say so") {
   const Table table = *Table::open("file://" + kM4 + "lake/part-0.parquet");
   CHECK(table.rows() > 0);
@@ -233,6 +251,13 @@ TEST_CASE("what is no table says what is there instead") {
   error = error_of(folder.path().string());
   CHECK(contains(error.message(), "found: notes.txt"));
   CHECK(error_of((folder / "notes.txt").string()).code() == Errc::unsupported);
+}
+
+TEST_CASE("options that mean nothing are refused") {
+  CHECK(error_of(kM4 + "lake", {.types = {{"targt", Type::float64}}}).code() == Errc::not_found);
+  CHECK(error_of(kM4 + "lake", {.types = {{"target", Type::string}}}).code() ==
+        Errc::invalid_argument);
+  CHECK(error_of(kM4 + "lake", {.zone = "CET"}).code() == Errc::invalid_argument);
 }
 
 TEST_CASE("a table without rows opens and gives none") {

@@ -344,3 +344,35 @@ def test_any_table_goes_through_our_csv_and_comes_back(
         tmp_path / "t.csv", types={"s": "string", "x": "float64", "n": "int64"}
     ).read()
     assert arrow(back).equals(table)
+
+
+M4 = Path(__file__).resolve().parents[2] / "examples" / "m4_hourly"
+
+
+def test_inspect_tells_what_a_table_holds(run_headrace, headrace_json) -> None:
+    value = headrace_json("lake", "inspect", M4 / "lake")
+    assert value["rows"] == 353500
+    assert value["row_groups"] == 18
+    assert value["sorted_by"] == ["item_id"]
+    assert [column["name"] for column in value["columns"]] == ["item_id", "timestamp", "target"]
+    assert value["snapshot"] == lake.Table(M4 / "lake").digest
+    text = run_headrace("lake", "inspect", M4 / "lake")
+    assert text.returncode == 0
+    assert "353500 rows, 6 files" in text.stdout
+    assert "row groups ascend by: item_id" in text.stdout
+
+
+def test_head_prints_the_rows_asked_for_and_what_they_cost(run_headrace, headrace_json) -> None:
+    done = run_headrace(
+        "lake", "head", M4 / "lake", "--where", "item_id == H238", "--columns", "target", "-n", "2"
+    )
+    assert done.stdout.split() == ["target", "13.3", "12.4"]
+    assert "2 rows; read 1 of 18 row groups" in done.stderr
+    rows = headrace_json(
+        "lake", "head", M4 / "Hourly-train.csv.gz", "--format", "wide_csv", "-n", "1"
+    )
+    assert rows == [{"item_id": "H1", "position": 0, "start": "1970-01-01T00:00:00", "target": 605}]
+    none = run_headrace("lake", "head", M4 / "lake", "--where", "item_id == nobody")
+    assert none.returncode == 1
+    assert run_headrace("lake", "head", M4 / "lake", "--columns", "x").returncode == 2
+    assert run_headrace("lake", "head", M4 / "lake", "--where", "nonsense").returncode == 2

@@ -20,6 +20,7 @@ SCRIPTS = [
     ("forecast_accuracy.py", ["defaults"], ["defaults", "--seeds", "1", "--items", "8"]),
     ("flow_engine.py", [], ["--quick"]),
     ("lake_item.py", [], ["--quick"]),
+    ("registry_mlflow.py", ["--large"], ["--quick"]),
 ]
 
 

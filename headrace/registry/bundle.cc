@@ -55,6 +55,8 @@ Result<void> seal_part(Registry::State* state, BundlePart* part, SealReport* rep
     return insert_items(database, *state, *part, object, &sealed);
   };
   HR_TRY(state->writer.run(rows));
+  state->versions_added.add(static_cast<uint64_t>(sealed.items));
+  state->bytes_added.add(static_cast<uint64_t>(object.bytes));
   report->items += sealed.items;
   report->bundles += 1;
   report->conflicts.insert(report->conflicts.end(), sealed.conflicts.begin(),

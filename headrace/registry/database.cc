@@ -2,6 +2,8 @@
 #include "headrace/registry/database.h"
 
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <map>
@@ -48,6 +50,29 @@ int select_only(void*, int action, const char*, const char*, const char*, const 
     case SQLITE_RECURSIVE: return SQLITE_OK;
     default: return SQLITE_DENY;
   }
+}
+
+/// A closed database on a medium that nobody can write: there WAL's shared memory cannot be made,
+/// and is not needed.
+bool is_frozen(const base::Path& path) {
+  if (::access(path.parent_path().c_str(), W_OK) == 0 || errno != EROFS) {
+    return false;
+  }
+  struct stat info = {};
+  return ::stat((path.string() + "-wal").c_str(), &info) != 0 || info.st_size == 0;
+}
+
+std::string immutable_uri(const std::string& path) {
+  std::string uri = "file:";
+  for (const char c : path) {
+    if (c == '%' || c == '?' || c == '#') {
+      static constexpr char kDigits[] = "0123456789ABCDEF";
+      uri += {'%', kDigits[static_cast<unsigned char>(c) >> 4U], kDigits[c & 15]};
+    } else {
+      uri.push_back(c);
+    }
+  }
+  return uri + "?immutable=1";
 }
 
 }  // namespace
@@ -235,7 +260,12 @@ Result<std::unique_ptr<Database>> Database::open(const base::Path& path, const O
   std::error_code ignored;
   const base::Path folder = std::filesystem::canonical(path.parent_path(), ignored);
   const base::Path real = ignored ? path : folder / path.filename();
-  const int code = sqlite3_open_v2(real.c_str(), &state->connection, flags, nullptr);
+  std::string name = real.string();
+  if (options.mode == DatabaseMode::read_only && is_frozen(real)) {
+    name = immutable_uri(name);
+    flags |= SQLITE_OPEN_URI;
+  }
+  const int code = sqlite3_open_v2(name.c_str(), &state->connection, flags, nullptr);
   std::unique_ptr<Database> database(new Database(std::move(state)));
   if (code != SQLITE_OK) {
     return database->error(code, "opening");

@@ -224,6 +224,9 @@ Result<SqlText> version_conditions(const Query& query) {
   if (!query.alias.empty()) {
     sql.append(" AND v.id IN (SELECT version_id FROM alias WHERE name=?)", query.alias);
   }
+  if (!query.uid.empty()) {
+    sql.append(" AND lower(hex(v.uid))=?", query.uid);
+  }
   for (const Pair& tag : query.tags) {
     sql.append(
         " AND EXISTS(SELECT 1 FROM tag t WHERE t.version_id=v.id AND t.key_id="

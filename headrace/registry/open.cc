@@ -145,6 +145,12 @@ Result<Path> registry_path(std::string_view option) {
                "XDG_DATA_HOME or HOME"};
 }
 
+std::vector<std::string> push_targets() {
+  const bool off = base::environment("HEADRACE_MLFLOW").value_or("") == "off";
+  const bool named = base::environment("MLFLOW_TRACKING_URI").has_value();
+  return named && !off ? std::vector<std::string>{"mlflow"} : std::vector<std::string>{};
+}
+
 Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& options) {
   std::error_code code;
   Path folder = std::filesystem::absolute(folder_given, code);  // later chdir must not matter

@@ -79,10 +79,19 @@ Result<void> Registry::State::add_prepared(std::span<PreparedVersion> prepared) 
       }
       return {};
     });
+    if (result.ok()) {
+      for (const PreparedVersion& version : prepared) {
+        versions_added.add(version.existed ? 0 : 1);
+        for (const StoredArtifact& artifact : version.artifacts) {
+          bytes_added.add(version.existed ? 0 : static_cast<uint64_t>(artifact.bytes));
+        }
+      }
+      return result;
+    }
     const bool vanished =
         std::any_of(prepared.begin(), prepared.end(),
                     [](const PreparedVersion& version) { return version.vanished; });
-    if (result.ok() || !vanished || attempt + 1 == kPublishTriesMax) {
+    if (!vanished || attempt + 1 == kPublishTriesMax) {
       return result;
     }
   }

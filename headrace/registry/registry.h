@@ -17,11 +17,19 @@
 #include "headrace/registry/reference.h"
 #include "headrace/registry/types.h"
 
+namespace headrace::base {
+class Board;
+}
+
 namespace headrace::registry {
 
 /// Folder of the registry: `option` when not empty, else HEADRACE_REGISTRY, else
 /// $XDG_DATA_HOME/headrace/registry, else ~/.local/share/headrace/registry.
 HR_API Result<Path> registry_path(std::string_view option);
+
+/// For OpenOptions::push_to: {"mlflow"} when MLFLOW_TRACKING_URI is set and HEADRACE_MLFLOW is not
+/// "off", else nothing.
+HR_API std::vector<std::string> push_targets();
 
 enum class Durability {
   power_loss,  ///< what `add` returned survives a power cut
@@ -33,8 +41,10 @@ struct OpenOptions {
   bool read_only = false;  ///< never writes, never migrates; every change is `invalid_argument`
   base::Micros lock_timeout = std::chrono::seconds(30);
   Durability durability = Durability::power_loss;
-  bool shared_group = false;              ///< new folders get mode 2770 instead of 0700
-  std::string command = "headrace";       ///< stands in writer.lock for those who wait
+  bool shared_group = false;         ///< new folders get mode 2770 instead of 0700
+  std::string command = "headrace";  ///< stands in writer.lock for those who wait
+  base::Board* board =
+      nullptr;  ///< where registry.* is counted, if anywhere; outlives the registry
   std::vector<std::string> push_to = {};  ///< targets that get a `push` row with every version
 };
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "headrace/base/metric_names.h"
 #include "headrace/base/thread.h"
 #include "headrace/registry/connections.h"
 #include "headrace/registry/object_store.h"
@@ -38,7 +39,11 @@ struct Registry::State {
                 .lock_file = folder / "writer.lock",
                 .sync_full = options.durability == Durability::power_loss,
                 .lock_timeout = options.lock_timeout,
-                .command = options.command}) {}
+                .command = options.command,
+                .commit_seconds = histogram(base::metric("registry.commit_seconds")),
+                .lock_wait_seconds = histogram(base::metric("registry.lock_wait_seconds"))}),
+        versions_added(counter(base::metric("registry.versions"))),
+        bytes_added(counter(base::metric("registry.bytes"))) {}
 
   const Path folder;
   const OpenOptions options;
@@ -48,7 +53,15 @@ struct Registry::State {
   Connections select_readers;
   Writer writer;
   BundleCache bundles;
+  base::Counter versions_added;
+  base::Counter bytes_added;
 
+  base::Histogram histogram(const base::MetricInfo& info) const {
+    return options.board == nullptr ? base::Histogram() : options.board->histogram(info);
+  }
+  base::Counter counter(const base::MetricInfo& info) const {
+    return options.board == nullptr ? base::Counter() : options.board->counter(info);
+  }
   Result<void> check_writable() const;
   /// Publish and insert all of `prepared` in one transaction; objects that gc took meanwhile are
   /// written again.

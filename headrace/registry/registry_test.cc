@@ -7,7 +7,8 @@
 #include <filesystem>
 #include <limits>
 
-#include "headrace/registry/test_folder.h"
+#include "headrace/base/board.h"
+#include "headrace/registry/test_models.h"
 
 namespace headrace::registry {
 
@@ -66,6 +67,28 @@ TEST_CASE("a model that was added is found, listed and loaded with the same byte
   CHECK(file->kind() == "deepar");
   const auto floats = file->tensor("w")->floats();
   CHECK(std::vector<float>(floats->begin(), floats->end()) == weights);
+}
+
+TEST_CASE("what was added is counted on the board") {
+  TestFolder folder;
+  const auto board = must(base::Board::create({.folder = folder.path() / "boards"}));
+  Registry registry = open_registry(folder.path() / "r", {.board = board.get()});
+  const TestModel model = test_model("m", {1.0F});
+  const Version version = must(registry.add(model.version));
+  must(registry.add(model.version));
+  const auto snapshot = must(base::read_board_file(board->path()));
+  const auto metric = [&](const std::string& name) {
+    for (const auto& one : snapshot.metrics) {
+      if (one.name == name) {
+        return one.count;
+      }
+    }
+    return uint64_t{0};
+  };
+  CHECK(metric("registry.versions") == 2);
+  CHECK(metric("registry.bytes") == 2 * static_cast<uint64_t>(version.artifacts[0].bytes));
+  CHECK(metric("registry.commit_seconds") == 2);
+  CHECK(metric("registry.lock_wait_seconds") == 2);
 }
 
 TEST_CASE("the same once key gives the version that exists, other content is a mismatch") {

@@ -127,6 +127,7 @@ struct Query {
   std::string run = {};
   std::string kind = {};
   std::string alias = {};
+  std::string uid = {};
   std::vector<Pair> tags = {};
   std::optional<base::Micros> created_from = {};
   std::optional<base::Micros> created_to = {};  ///< exclusive

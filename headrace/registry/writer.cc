@@ -100,8 +100,11 @@ void Writer::run_one(Request* request) {
 }
 
 Result<void> Writer::commit_batch(const Request& own, std::vector<Request*>* batch) {
+  const base::Micros begun = base::system_clock().monotonic();
   HR_TRY(auto lock, base::FileLock::acquire(options_.lock_file, own.deadline.left().count() / 1000,
                                             base::holder_description(options_.command)));
+  const base::Micros locked = base::system_clock().monotonic();
+  options_.lock_wait_seconds.observe(locked - begun);
   fault::point("writer.locked");
   HR_TRY(connection());
   *batch = take_batch(0);  // only now: those who came while we waited for the lock ride along
@@ -119,6 +122,7 @@ Result<void> Writer::commit_batch(const Request& own, std::vector<Request*>* bat
   }
   fault::point("writer.before_commit");
   HR_TRY(transaction.commit());
+  options_.commit_seconds.observe(base::system_clock().monotonic() - locked);
   fault::point("writer.after_commit");
   return {};
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "headrace/base/board.h"
 #include "headrace/base/clock.h"
 #include "headrace/base/thread.h"
 #include "headrace/registry/database.h"
@@ -28,6 +29,8 @@ class Writer {
     bool sync_full = true;
     base::Micros lock_timeout = std::chrono::seconds(30);
     std::string command;
+    base::Histogram commit_seconds = {};
+    base::Histogram lock_wait_seconds = {};
   };
   explicit Writer(Options options);
   ~Writer();
@@ -56,7 +59,7 @@ class Writer {
   Result<Database*> connection();
   std::vector<Request*> take_batch(size_t already);
 
-  const Options options_;
+  Options options_;
   const int64_t pid_;
   base::Mutex mu_;  // leaf: nothing is locked while it is held
   base::CondVar changed_;

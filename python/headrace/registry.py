@@ -16,23 +16,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import native
-from headrace._errors import InvalidArgument
+from headrace._errors import InvalidArgument, Mismatch
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
     import torch
 
-__all__ = ["Model", "Registry", "Version", "open", "open_file"]
+__all__ = ["Bundle", "Model", "Registry", "Version", "open", "open_file", "stage"]
 
 Array = npt.NDArray[Any]
+ModelSource = Union["Model", Mapping[str, Any], str, "os.PathLike[str]", None]
+"""What can be registered: a model, named arrays, or a file or folder."""
 
 # safetensors type -> numpy type. Types that numpy lacks come as raw bytes, but BF16 as float32.
 _NUMPY = {
@@ -146,7 +148,7 @@ class Registry:
     def add(
         self,
         name: str,
-        model: Model | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        model: ModelSource = None,
         *,
         state_dict: Mapping[str, Any] | None = None,
         kind: str | None = None,
@@ -175,23 +177,41 @@ class Registry:
         >>> r.add("demo", {"w": numpy.zeros(3, "f4")}, metrics={"mase": 0.9}).version
         1
         """
-        tensors, artifacts, found_kind = _contents(model, state_dict)
-        for path, content in (files or {}).items():
-            artifacts.append(_artifact(path, content))
-        document = {
-            "name": name,
-            "kind": kind or found_kind,
-            "header": dict(header or {}),
-            "metrics": [[key, _number(value)] for key, value in (metrics or {}).items()],
-            "params": [[key, str(value)] for key, value in (params or {}).items()],
-            "tags": [[key, value] for key, value in (tags or {}).items()],
-            "lineage": _lineage(table, run, item, attempt, code_version),
-        }
-        if once is not None:
-            document["once"] = once
-        if parent is not None:
-            document["parent"] = parent
-        return _version(self._handle.add(json.dumps(document), tensors, artifacts))
+        given = {k: v for k, v in locals().items() if k not in ("self", "name", "model")}
+        return _version(self._handle.add(*_document(name, model, **given)))
+
+    def add_all(self, versions: Sequence[Mapping[str, Any]]) -> list_[Version]:
+        """Register many in one transaction, all or none; each entry has the arguments of `add`."""
+        rows = self._handle.add_all([_document(**entry) for entry in versions])
+        return [_version(row) for row in rows]
+
+    def bundle(
+        self,
+        key: str,
+        kind: str,
+        parameters: Mapping[str, Sequence[int]],
+        *,
+        header: Mapping[str, Any] | None = None,
+        dtype: str = "F32",
+        scalars: Sequence[str] = (),
+        metrics: Sequence[str] = (),
+        run: str | None = None,
+        table: Mapping[str, Any] | str | None = None,
+        code_version: str | None = None,
+    ) -> Bundle:
+        """Write many models of one shape into few files; see `Bundle`.
+
+        `key` names the work: what a killed process left under it is taken up again. `parameters`
+        gives each parameter's shape, `scalars` and `metrics` what each item has beside weights.
+        """
+        common, _, _ = _document(
+            "all", None, kind=kind, header=header, run=run, table=table, code_version=code_version
+        )
+        shapes = [(name, list(shape)) for name, shape in parameters.items()]
+        writer = native.BundleWriter.make(
+            self._handle, common, key, shapes, dtype, list(scalars), list(metrics)
+        )
+        return Bundle(writer, kind, parameters, scalars)
 
     def get(self, reference: str) -> Version:
         """Look a version up: NAME, NAME:7, NAME@alias, uid:HEX, run:RUN/ITEM."""
@@ -280,6 +300,50 @@ class Registry:
         """Copy a version's files into `folder` under their names."""
         return [Path(path) for path in self._handle.get(reference, os.fspath(folder))]
 
+    def artifact_path(self, reference: str, path: str) -> Path:
+        """Where the bytes of a version's file lie; never write there."""
+        return Path(self._handle.artifact_path(reference, path))
+
+    def export_file(
+        self, file: str | os.PathLike[str], pattern: str = "", *, run: str = "", where: str = ""
+    ) -> int:
+        """Write matching versions with their files into one tar; returns how many there are."""
+        return self._export(file, {"pattern": pattern, "run": run, "where": where})
+
+    def export_uid(self, file: str | os.PathLike[str], version: Version) -> int:
+        """Write one version with its files into a tar."""
+        return self._export(file, {"pattern": version.name, "uid": version.uid})
+
+    def _export(self, file: str | os.PathLike[str], query: dict[str, Any]) -> int:
+        query["limit"] = 10_000
+        return int(self._handle.export_file(json.dumps(query), os.fspath(file)))
+
+    def import_file(self, file: str | os.PathLike[str], *, keep_versions: bool = False) -> int:
+        """Take in a tar of `export_file`; returns how many versions were new here."""
+        return int(self._handle.import_file(os.fspath(file), keep_versions)[0])
+
+    def import_incoming(self, folder: str | os.PathLike[str]) -> int:
+        """Take in what `stage` put into `folder` on other hosts; returns how many were new."""
+        added, conflicts = self._handle.import_incoming(os.fspath(folder))
+        if conflicts:
+            raise Mismatch("; ".join(conflicts))
+        return int(added)
+
+    def pushes(
+        self, target: str = "", *, unfinished_only: bool = True, limit: int = 1000
+    ) -> list_[dict[str, Any]]:
+        """State of the hand-over of versions to another registry ("mlflow")."""
+        return [json.loads(row) for row in self._handle.pushes(target, unfinished_only, limit)]
+
+    def record_push(self, push: Mapping[str, Any]) -> None:
+        """Store one row of `pushes` after a try."""
+        self._handle.record_push(json.dumps(dict(push)))
+
+    def request_push(self, pattern: str, target: str) -> int:
+        """Ask for the hand-over of versions that were registered without it; returns how many."""
+        query = {"pattern": pattern, "limit": 10_000}
+        return int(self._handle.request_pushes(json.dumps(query), target))
+
     def backup(self, folder: str | os.PathLike[str]) -> None:
         """Copy the whole registry into a new folder while it is in use."""
         self._handle.backup(os.fspath(folder))
@@ -319,6 +383,59 @@ class Registry:
         return columns
 
 
+class Bundle:
+    """Writer of `Registry.bundle`: add items, then leave the `with` block or call `seal`."""
+
+    def __init__(  # noqa: D107 - made by `Registry.bundle`
+        self,
+        writer: Any,  # noqa: ANN401 - the native handle
+        kind: str,
+        parameters: Mapping[str, Sequence[int]],
+        scalars: Sequence[str],
+    ) -> None:
+        self._writer = writer
+        self._kind = kind
+        self._parameters = list(parameters)
+        self._scalars = list(scalars)
+
+    def __enter__(self) -> Bundle:
+        """Nothing happens before the first item."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Seal, or after an exception make what was added durable for the next writer."""
+        if kind is None:
+            self.seal()
+        else:
+            self._writer.flush()
+
+    def add(
+        self,
+        name: str,
+        key: str,
+        weights: Mapping[str, Any],
+        *,
+        scalars: Mapping[str, float] | None = None,
+        **details: Any,  # noqa: ANN401 - those of Registry.add
+    ) -> None:
+        """Add one item: `name` is the model's, `key` the item's in the bundle."""
+        document, _, _ = _document(name, None, kind=self._kind, **details)
+        parts = [np.asarray(weights[p], "<f4").reshape(-1) for p in self._parameters]
+        values = np.array([(scalars or {})[s] for s in self._scalars], "<f8")
+        self._writer.append(document, key, np.concatenate(parts), values)
+
+    def flush(self) -> None:
+        """Wait until everything added so far is on disk."""
+        self._writer.flush()
+
+    def seal(self) -> int:
+        """Finish the file and list its items; returns how many were sealed so far."""
+        items, conflicts = self._writer.seal()
+        if conflicts:
+            raise Mismatch("; ".join(conflicts))
+        return int(items)
+
+
 list_ = list  # the name inside the class is the method
 
 
@@ -328,13 +445,16 @@ def open(
     create: bool = True,
     read_only: bool = False,
     lock_timeout: float = 30.0,
-    push_to: Sequence[str] = (),
+    push_to: Sequence[str] | None = None,
 ) -> Registry:
     """Open a registry folder (default: HEADRACE_REGISTRY, else the user's), making it if needed.
 
     `lock_timeout` is in seconds: how long a change waits for other writers. `push_to` names the
-    registries that each new version is to be handed to ("mlflow"; `headrace models push` does it).
+    registries that each new version is to be handed to (`headrace models push` does it); by default
+    "mlflow" when MLFLOW_TRACKING_URI is set and HEADRACE_MLFLOW is not "off".
     """
+    if push_to is None:
+        push_to = native.registry_push_targets()
     folder = "" if url is None else os.fspath(url)
     handle = native.Registry.open(folder, create, read_only, lock_timeout, list(push_to))
     registry = Registry(handle)
@@ -349,7 +469,57 @@ def open_file(
     return Model(native.ModelFile.open(os.fspath(path), copy, allow_nonfinite))
 
 
+def stage(
+    folder: str | os.PathLike[str],
+    name: str,
+    model: ModelSource = None,
+    **details: Any,  # noqa: ANN401 - those of Registry.add
+) -> str:
+    """Put a version into a shared folder, for a registry on another host; returns its uid.
+
+    Takes what `Registry.add` takes. `Registry.import_incoming` or `headrace models import FOLDER`
+    on the host with the registry takes it in.
+    """
+    return str(native.registry_stage(os.fspath(folder), *_document(name, model, **details)))
+
+
 # --- what surrounds a version ------------------------------------------------------------------
+
+
+def _document(
+    name: str,
+    model: ModelSource,
+    *,
+    state_dict: Mapping[str, Any] | None = None,
+    kind: str | None = None,
+    header: Mapping[str, Any] | None = None,
+    files: Mapping[str, str | os.PathLike[str] | bytes] | None = None,
+    metrics: Mapping[str, float] | None = None,
+    params: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
+    table: Mapping[str, Any] | str | None = None,
+    parent: str | None = None,
+    once: str | None = None,
+    **lineage: Any,  # noqa: ANN401
+) -> tuple[str, list[Any], list[Any]]:
+    """A version as JSON, and what it is made of, as the native calls take them."""
+    tensors, artifacts, found_kind = _contents(model, state_dict)
+    for path, content in (files or {}).items():
+        artifacts.append(_artifact(path, content))
+    document: dict[str, Any] = {
+        "name": name,
+        "kind": kind or found_kind,
+        "header": dict(header or {}),
+        "metrics": [[key, _number(value)] for key, value in (metrics or {}).items()],
+        "params": [[key, str(value)] for key, value in (params or {}).items()],
+        "tags": [[key, value] for key, value in (tags or {}).items()],
+        "lineage": _lineage(table, **lineage),
+    }
+    if once is not None:
+        document["once"] = once
+    if parent is not None:
+        document["parent"] = parent
+    return json.dumps(document), tensors, artifacts
 
 
 def _version(text: str) -> Version:
@@ -385,10 +555,10 @@ def _number(value: float) -> float | str:
 
 def _lineage(
     table: Mapping[str, Any] | str | None,
-    run: str | None,
-    item: str | None,
-    attempt: int,
-    code_version: str | None,
+    run: str | None = None,
+    item: str | None = None,
+    attempt: int = 0,
+    code_version: str | None = None,
 ) -> dict[str, Any]:
     lineage: dict[str, Any] = {"attempt": attempt}
     for key, value in (("run", run), ("item", item), ("code_version", code_version)):
@@ -444,8 +614,7 @@ def _artifact(
 
 
 def _contents(
-    model: Model | Mapping[str, Any] | str | os.PathLike[str] | None,
-    state_dict: Mapping[str, Any] | None,
+    model: ModelSource, state_dict: Mapping[str, Any] | None
 ) -> tuple[list[Any], list[Any], str]:
     if state_dict is not None:
         if model is not None:

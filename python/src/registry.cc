@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/registry/bundle.h"
 #include "headrace/registry/columns.h"
 #include "headrace/registry/version_json.h"
 
@@ -62,6 +63,7 @@ hr::Query query_of(const Json& json) {
   query.with_header = json.get_bool("header");
   query.limit = json.get_integer("limit", 1000);
   query.cursor = json.get_string("cursor");
+  query.uid = json.get_string("uid");
   if (const Json* tags = json.find("tags"); tags != nullptr && tags->is_object()) {
     for (const Json::Member& tag : tags->members()) {
       query.tags.push_back({tag.first, tag.second.is_string() ? tag.second.string() : ""});
@@ -118,6 +120,21 @@ class Handle {
     const hr::NewVersion version = new_version(json, tensors, artifacts);
     nb::gil_scoped_release release;
     return version_text(or_throw(registry_.add(version)));
+  }
+
+  std::vector<std::string> add_all(
+      const std::vector<std::tuple<std::string, std::vector<TensorArgument>,
+                                   std::vector<ArtifactArgument>>>& given) {
+    std::vector<hr::NewVersion> versions;
+    for (const auto& [json, tensors, artifacts] : given) {
+      versions.push_back(new_version(json, tensors, artifacts));
+    }
+    std::vector<std::string> rows;
+    nb::gil_scoped_release release;
+    for (const hr::Version& version : or_throw(registry_.add_all(versions))) {
+      rows.push_back(version_text(version));
+    }
+    return rows;
   }
 
   std::string find(const std::string& reference) {
@@ -278,6 +295,72 @@ void bind_changes(nb::class_<Handle>& handle) {
           "query"_a, "target"_a, release_gil());
 }
 
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+hr::BundleOptions bundle_options(
+    const std::string& common, const std::string& key,
+    const std::vector<std::pair<std::string, std::vector<int64_t>>>& parameters,
+    const std::string& dtype, const std::vector<std::string>& scalars,
+    const std::vector<std::string>& metrics) {
+  const hr::NewVersion shared = new_version(common, {}, {});
+  hr::BundleOptions options;
+  options.key = key;
+  options.kind = shared.kind;
+  options.header = shared.header;
+  options.lineage = shared.lineage;
+  for (const auto& [name, shape] : parameters) {
+    options.parameters.push_back({name, shape});
+  }
+  options.dtype = hr::parse_dtype(dtype).value_or(hr::Dtype::u8);  // refused below
+  options.scalars = scalars;
+  options.metrics = metrics;
+  return options;
+}
+
+int64_t append_item(hr::BundleWriter& writer, const std::string& json, const std::string& key,
+                    const Floats& weights, const Doubles& scalars) {
+  const hr::NewVersion version = new_version(json, {}, {});
+  hr::ItemRecord item;
+  item.name = version.name;
+  item.key = key;
+  item.weights = {weights.data(), weights.size()};
+  item.scalars = {scalars.data(), scalars.size()};
+  item.metrics = version.metrics;
+  item.header = version.header.members().empty() ? Json() : version.header;
+  item.once = version.once;
+  item.params = version.params;
+  item.tags = version.tags;
+  item.attempt = version.lineage.attempt;
+  item.data_hash = version.lineage.data_hash;
+  nb::gil_scoped_release release;
+  return or_throw(writer.append(item));
+}
+
+void bind_bundle(nb::module_& m) {
+  nb::class_<hr::BundleWriter>(m, "BundleWriter")
+      .def_static(
+          "make",
+          [](Handle& handle, const std::string& common, const std::string& key,
+             const std::vector<std::pair<std::string, std::vector<int64_t>>>& parameters,
+             const std::string& dtype, const std::vector<std::string>& scalars,
+             const std::vector<std::string>& metrics) {
+            return new hr::BundleWriter(or_throw(hr::BundleWriter::make(
+                &handle.get(), bundle_options(common, key, parameters, dtype, scalars, metrics))));
+          },
+          "registry"_a, "common"_a, "key"_a, "parameters"_a, "dtype"_a, "scalars"_a, "metrics"_a)
+      .def("append", &append_item, "version"_a, "key"_a, "weights"_a, "scalars"_a)
+      .def(
+          "flush", [](hr::BundleWriter& w) { or_throw(w.flush()); }, release_gil())
+      .def(
+          "seal",
+          [](hr::BundleWriter& w) {
+            const hr::SealReport report = or_throw(w.seal());
+            return std::make_pair(report.items, report.conflicts);
+          },
+          release_gil());
+}
+
 void bind_files(nb::class_<Handle>& handle) {
   handle
       .def(
@@ -311,6 +394,27 @@ void bind_files(nb::class_<Handle>& handle) {
             or_throw(h.get().export_folder(version, folder));
           },
           "reference"_a, "folder"_a, release_gil())
+      .def(
+          "export_file",
+          [](Handle& h, const std::string& query, const std::string& file) {
+            return or_throw(h.get().export_file(query_of(or_throw(parse_json(query))), file));
+          },
+          "query"_a, "file"_a, release_gil())
+      .def(
+          "import_file",
+          [](Handle& h, const std::string& file, bool keep_versions) {
+            const hr::ImportReport report =
+                or_throw(h.get().import_file(file, {.keep_versions = keep_versions}));
+            return std::make_pair(report.added, report.known);
+          },
+          "file"_a, "keep_versions"_a, release_gil())
+      .def(
+          "import_incoming",
+          [](Handle& h, const std::string& folder) {
+            const hr::ImportReport report = or_throw(h.get().import_incoming(folder));
+            return std::make_pair(report.added, report.conflicts);
+          },
+          "folder"_a, release_gil())
       .def(
           "backup", [](Handle& h, const std::string& target) { or_throw(h.get().backup(target)); },
           "target"_a, release_gil())
@@ -356,6 +460,19 @@ void bind_registry(nb::module_& m) {
           [](const hr::ModelFile& f, const std::string& key) { return or_throw(f.item(key)); },
           "key"_a, release_gil());
 
+  m.def(
+      "registry_stage",
+      [](const std::string& folder, const std::string& json,
+         const std::vector<TensorArgument>& tensors,
+         const std::vector<ArtifactArgument>& artifacts) {
+        const hr::NewVersion version = new_version(json, tensors, artifacts);
+        nb::gil_scoped_release release;
+        return or_throw(hr::stage(folder, version));
+      },
+      "folder"_a, "version"_a, "tensors"_a, "artifacts"_a);
+
+  m.def("registry_push_targets", &hr::push_targets);
+
   nb::class_<Handle> handle(m, "Registry");
   handle
       .def_static(
@@ -375,6 +492,7 @@ void bind_registry(nb::module_& m) {
       .def("folder", [](Handle& h) { return h.get().folder().string(); })
       .def("uuid", [](Handle& h) { return h.get().uuid(); })
       .def("add", &Handle::add, "version"_a, "tensors"_a, "artifacts"_a)
+      .def("add_all", &Handle::add_all, "versions"_a)
       .def("find", &Handle::find, "reference"_a, release_gil())
       .def("list", &Handle::list, "query"_a, release_gil())
       .def("columns", &columns_of, "query"_a)
@@ -386,6 +504,7 @@ void bind_registry(nb::module_& m) {
           "query"_a, release_gil());
   bind_files(handle);
   bind_changes(handle);
+  bind_bundle(m);
 }
 
 }  // namespace headrace::python

@@ -179,6 +179,36 @@ def test_sqlite_of_python_is_refused_on_an_open_registry(
     assert copy.execute("SELECT count(*) FROM version").fetchone() == (0,)
 
 
+def test_many_at_once_and_a_bundle(r: registry.Registry) -> None:
+    versions = r.add_all(
+        [{"name": f"m/{i}", "model": {"w": np.full(3, i, "f4")}, "once": f"k{i}"} for i in range(5)]
+    )
+    assert [v.reference for v in versions] == [f"m/{i}:1" for i in range(5)]
+    with pytest.raises(headrace.InvalidArgument):
+        r.add_all([{"name": "good"}, {"name": "b:d"}])
+    assert r.count() == 5
+
+    shapes = {"w": (2, 3), "b": (2,)}
+    with r.bundle("run/x", "deepar", shapes, scalars=["scale"], metrics=["mase"]) as bundle:
+        for i in range(7):
+            weights = {"b": np.full(2, -i), "w": np.full((2, 3), i)}
+            bundle.add(
+                f"b/H{i}", f"H{i}", weights, scalars={"scale": i / 3}, metrics={"mase": float(i)}
+            )
+    model = r.load("b/H5")
+    assert (model.weights["w"] == 5).all()
+    assert (model.weights["b"] == -5).all()
+    assert model.header["item"]["scalars"]["scale"] == 5 / 3
+    assert r.get("b/H5").metrics == {"mase": 5.0}
+    with pytest.raises(RuntimeError), r.bundle("run/y", "deepar", {"w": (1,)}) as bundle:
+        bundle.add("c/H1", "H1", {"w": [1.0]})
+        raise RuntimeError
+    assert r.count("c") == 0
+    with r.bundle("run/y", "deepar", {"w": (1,)}):
+        pass
+    assert r.count("c") == 1  # taken up again
+
+
 def test_verify_backup_and_delete_from_python(r: registry.Registry, tmp_path: Path) -> None:
     r.add("m", WEIGHTS)
     r.alias("m:1", "champion", expect=0)

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mirror against a real `mlflow server` on the loopback interface, in its own environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headrace import registry
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Server:
+    """One `mlflow server` on a database and an artifact folder that outlive it."""
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        self._python = python
+        self._folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        log = (self._folder / "server.log").open("ab")
+        self._process = subprocess.Popen(
+            [
+                str(self._python),
+                *("-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)),
+                *("--backend-store-uri", f"sqlite:///{self._folder / 'mlflow.db'}"),
+                *("--artifacts-destination", str(self._folder / "artifacts")),
+                *("--workers", "1"),
+            ],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                with urllib.request.urlopen(f"{self.uri}/health", timeout=5):
+                    return
+            except OSError:
+                assert self._process.poll() is None, (self._folder / "server.log").read_text()
+                assert time.monotonic() < deadline, "the server did not start in 120 s"
+                time.sleep(0.2)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, 9)
+            self._process.wait(30)
+            self._process = None
+
+
+@pytest.fixture(scope="module")
+def server(mlflow_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(mlflow_python, tmp_path_factory.mktemp("mlflow"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def r(tmp_path: Path) -> registry.Registry:
+    return registry.open(tmp_path / "registry")
+
+
+@pytest.fixture
+def environment(mlflow_python: Path) -> dict[str, str]:
+    return {
+        "HEADRACE_PYTHON": str(mlflow_python),
+        "PYTHONPATH": str(ROOT / "python"),
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+        "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
+    }
+
+
+@pytest.fixture
+def ask(mlflow_python: Path, server: Server) -> Callable[..., object]:
+    """Run a script with MLflow's own client; it prints one JSON value."""
+
+    def run(code: str, **values: object) -> object:
+        start = (
+            "import json, sys\nfrom mlflow import MlflowClient\n"
+            f"client = MlflowClient({server.uri!r}, {server.uri!r})\n"
+            f"given = json.loads({json.dumps(values)!r})\n"
+        )
+        done = subprocess.run(
+            [str(mlflow_python), "-c", start + code],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT / "python"),
+                "MLFLOW_TRACKING_URI": server.uri,
+            },
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def add(r: registry.Registry, name: str, i: int, **details: object) -> registry.Version:
+    return r.add(name, {"w": np.full(4, i, "f4")}, kind="deepar", **details)
+
+
+VERSIONS = """
+found = client.search_model_versions("name LIKE '%s'" % given["name"].replace("'", ""))
+print(json.dumps([[v.name, v.version, v.tags, v.aliases, v.run_id] for v in found]))
+"""
+
+
+def test_a_version_arrives_with_everything_it_has(
+    r, run_headrace, environment, server, ask
+) -> None:
+    long = "x" * 7000
+    params = {f"p{i}": i for i in range(250)}
+    version = add(
+        r,
+        "load/house 1",
+        1,
+        metrics={"mase": 0.9, "nan": float("nan"), "up": float("inf"), "a/b(c)": 1.0},
+        params={**params, "long": long},
+        tags={"team": "energy"},
+        table={"url": "s3://key:secret@bucket/lake?token=t", "format": "parquet", "rows": 7},
+        run="run-1",
+    )
+    r.alias("load/house 1:1", "champion")
+    done = run_headrace("models", "push", "--all", "--mlflow", server.uri, env=environment)
+    assert done.returncode == 0, done.stderr
+    [[name, number, tags, _, run_id]] = ask(VERSIONS, name="load.house 1")
+    assert (name, number) == ("load.house 1", 1) or (name, number) == ("load.house 1", "1")
+    assert tags["headrace.uid"] == version.uid
+    assert tags["headrace.version"] == "1"
+    assert tags["headrace.blake2b"] == version.artifacts[0]["hash"]
+    run = ask(
+        """
+run = client.get_run(given["run"])
+data = run.data
+metrics = {k: str(v) for k, v in data.metrics.items()}
+alias = client.get_model_version_by_alias("load.house 1", "champion").version
+parent = client.get_run(data.tags["mlflow.parentRunId"]).data.tags["headrace.run"]
+inputs = [[i.dataset.name, i.dataset.source] for i in run.inputs.dataset_inputs]
+files = [f.path for f in client.list_artifacts(given["run"])]
+long = client.list_artifacts(given["run"], "params")[0].path
+print(json.dumps([data.params, metrics, data.tags, alias, parent, inputs, files, long]))
+""",
+        run=run_id,
+    )
+    got_params, metrics, run_tags, alias, parent, inputs, files, long_path = run
+    assert {k: got_params[k] for k in params} == {k: str(v) for k, v in params.items()}
+    assert len(got_params["long"]) <= 6000
+    assert "cut" in got_params["long"]
+    assert long_path == "params/long.txt"
+    assert metrics["mase"] == "0.9"
+    assert metrics["nan"] == "nan"
+    assert metrics["a/b_c_"] == "1.0"
+    assert run_tags["headrace.metric.up"] == "Infinity"
+    assert run_tags["team"] == "energy"
+    assert str(alias) == "1"
+    assert parent == "run-1"
+    assert "secret" not in json.dumps(inputs)
+    assert "token" not in json.dumps(inputs)
+    assert "model" in files
+    again = run_headrace("models", "push", "--mlflow", server.uri, "--json", env=environment)
+    assert json.loads(again.stdout)["pushed"] == []
+
+
+def test_a_server_that_dies_in_the_middle_gets_each_version_exactly_once(
+    r, run_headrace, environment, mlflow_python, tmp_path, headrace_binary
+) -> None:
+    count = 30
+    server = Server(mlflow_python, tmp_path)
+    server.start()
+    try:
+        for i in range(count):
+            add(r, f"single/m{i}", i, params={f"p{k}": k for k in range(250)})
+        r.request_push("", "mlflow")
+        words = [str(headrace_binary), "models", "push", "--mlflow", server.uri]
+        variables = {**os.environ, **environment, "HEADRACE_REGISTRY": str(r.folder)}
+        push = subprocess.Popen(words, env=variables, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 120
+        while len(r.pushes("mlflow")) > count - 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        server.kill()
+        assert push.wait(120) == 1
+        waiting = r.pushes("mlflow")
+        assert 0 < len(waiting) <= count - 5
+        assert any(p["error"] for p in waiting)
+        listed = run_headrace("models", "list", "--unpushed")
+        assert listed.returncode == 1
+        assert "single/m" in listed.stdout
+        server.start()
+        deadline = time.monotonic() + 180
+        while r.pushes("mlflow"):
+            assert time.monotonic() < deadline
+            for row in r.pushes("mlflow"):  # do not wait for the pause after the failure
+                r.record_push({**row, "next_us": 0})
+            run_headrace("models", "push", "--mlflow", server.uri, env=environment)
+        code = (
+            "import json\nfrom mlflow import MlflowClient\n"
+            f"client = MlflowClient({server.uri!r}, {server.uri!r})\n"
+            "print(json.dumps([v.tags['headrace.uid'] for v in client.search_model_versions()]))"
+        )
+        out = subprocess.run([str(mlflow_python), "-c", code], capture_output=True, text=True)
+        uids = json.loads(out.stdout)
+        assert sorted(uids) == sorted(v.uid for v in r.list())
+    finally:
+        server.kill()
+
+
+def test_the_items_of_a_run_become_one_version_of_their_prefix(
+    r, run_headrace, environment, server, ask
+) -> None:
+    for i in range(12):
+        add(
+            r,
+            f"m4/H{i}",
+            i,
+            metrics={"mase": float(i)},
+            params={"horizon": 48, "seed": i},
+            run="run-9",
+            item=f"H{i}",
+        )
+        r.alias(f"m4/H{i}", "champion")
+    done = run_headrace("models", "push", "--all", "--mlflow", server.uri, env=environment)
+    assert done.returncode == 0, done.stderr
+    [[name, _, tags, _, run_id]] = ask(VERSIONS, name="m4")
+    assert name == "m4"
+    assert tags["headrace.items"] == "12"
+    params, metrics, alias, items = ask(
+        """
+import os, tempfile
+data = client.get_run(given["run"]).data
+alias = client.get_model_version_by_alias("m4", "champion").tags["headrace.run"]
+folder = client.download_artifacts(given["run"], "model", tempfile.mkdtemp())
+items = json.load(open(os.path.join(folder, "items.json")))
+print(json.dumps([data.params, data.metrics, alias, items]))
+""",
+        run=run_id,
+    )
+    assert params == {"horizon": "48"}
+    assert metrics["mase.mean"] == 5.5
+    assert metrics["mase.median"] == 5.5
+    assert metrics["items"] == 12
+    assert alias == "run-9"
+    assert items["columns"] == ["item", "version", "mase"]
+    assert len(items["data"]) == 12
+
+
+def test_names_that_meet_in_mlflow_are_kept_apart(
+    r, run_headrace, environment, server, ask
+) -> None:
+    add(r, "meet/a", 1)
+    add(r, "meet.a", 2)
+    done = run_headrace("models", "push", "--all", "--mlflow", server.uri, env=environment)
+    assert done.returncode == 0, done.stderr
+    names = sorted(row[0] for row in ask(VERSIONS, name="meet%"))
+    assert len(names) == 2
+    assert names[0] == "meet.a"
+    assert names[1].startswith("meet.a-")
+
+
+def test_a_foreign_alias_stays_unless_forced(r, run_headrace, environment, server, ask) -> None:
+    ask(
+        """
+import os, tempfile
+folder = tempfile.mkdtemp()
+run = client.create_run("0")
+open(os.path.join(folder, "x"), "w").write("x")
+client.log_artifacts(run.info.run_id, folder, "model")
+client.create_registered_model("foreign")
+v = client.create_model_version("foreign", f"runs:/{run.info.run_id}/model", run.info.run_id)
+client.set_registered_model_alias("foreign", "champion", v.version)
+print(json.dumps(1))
+"""
+    )
+    add(r, "foreign", 1)
+    r.alias("foreign:1", "champion")
+    push = ("models", "push", "--all", "--mlflow", server.uri)
+    done = run_headrace(*push, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "which is not ours" in done.stderr
+
+
+def test_without_a_client_or_a_server_the_message_says_what_to_do(r, run_headrace) -> None:
+    add(r, "m", 1)
+    nowhere = {"HEADRACE_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "python")}
+    done = run_headrace("models", "push", env={**nowhere, "MLFLOW_TRACKING_URI": ""})
+    assert done.returncode == 2
+    assert "MLFLOW_TRACKING_URI" in done.stderr
+    done = run_headrace("models", "push", "--mlflow", "http://127.0.0.1:9", env=nowhere)
+    assert done.returncode == 2
+    assert "pip install mlflow-skinny" in done.stderr
+    done = run_headrace("models", "push", env={**nowhere, "HEADRACE_MLFLOW": "off"})
+    assert done.returncode == 0
+    assert "off" in done.stderr

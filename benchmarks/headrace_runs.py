@@ -84,7 +84,9 @@ def run_local(
 
 def read_quantiles(folder: pathlib.Path) -> dict[str, dict[float, np.ndarray]]:
     """Quantiles of the run in `folder`, by item and level."""
-    table = pq.read_table(folder / "run" / "forecasts.parquet").sort_by([("item_id", "ascending"), ("step", "ascending")])
+    table = pq.read_table(folder / "run" / "forecasts.parquet").sort_by(
+        [("item_id", "ascending"), ("step", "ascending")]
+    )
     names = [name for name in table.column_names if name.startswith("q0")]
     ids = np.array(table["item_id"].to_pylist(), dtype=object)
     columns = {float(name[1:]): table[name].to_numpy() for name in names}

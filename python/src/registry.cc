@@ -432,9 +432,7 @@ void bind_files(nb::class_<Handle>& handle) {
           "deep"_a, release_gil());
 }
 
-}  // namespace
-
-void bind_registry(nb::module_& m) {
+void bind_model_file(nb::module_& m) {
   nb::class_<hr::ModelFile>(m, "ModelFile")
       .def_static(
           "open",
@@ -459,7 +457,12 @@ void bind_registry(nb::module_& m) {
           "item",
           [](const hr::ModelFile& f, const std::string& key) { return or_throw(f.item(key)); },
           "key"_a, release_gil());
+}
 
+}  // namespace
+
+void bind_registry(nb::module_& m) {
+  bind_model_file(m);
   m.def(
       "registry_stage",
       [](const std::string& folder, const std::string& json,

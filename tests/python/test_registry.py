@@ -185,7 +185,7 @@ def test_many_at_once_and_a_bundle(r: registry.Registry) -> None:
     )
     assert [v.reference for v in versions] == [f"m/{i}:1" for i in range(5)]
     with pytest.raises(headrace.InvalidArgument):
-        r.add_all([{"name": "good"}, {"name": "b:d"}])
+        r.add_all([{"name": n, "model": {"w": np.zeros(1, "f4")}} for n in ("good", "b:d")])
     assert r.count() == 5
 
     shapes = {"w": (2, 3), "b": (2,)}

@@ -125,6 +125,23 @@ class ModelFile:
     def item_key(self, slot: int) -> str: ...
     def item(self, key: str) -> ModelFile: ...
 
+def registry_stage(
+    folder: str,
+    version: str,
+    tensors: Sequence[
+        tuple[
+            str,
+            str,
+            Sequence[int],
+            Annotated[
+                NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+        ]
+    ],
+    artifacts: Sequence[tuple[str, str, str | None, bytes | None]],
+) -> str: ...
+def registry_push_targets() -> list[str]: ...
+
 class Registry:
     @staticmethod
     def open(
@@ -148,6 +165,26 @@ class Registry:
         ],
         artifacts: Sequence[tuple[str, str, str | None, bytes | None]],
     ) -> str: ...
+    def add_all(
+        self,
+        versions: Sequence[
+            tuple[
+                str,
+                Sequence[
+                    tuple[
+                        str,
+                        str,
+                        Sequence[int],
+                        Annotated[
+                            NDArray[numpy.uint8],
+                            dict(shape=(None,), order="C", device="cpu", writable=False),
+                        ],
+                    ]
+                ],
+                Sequence[tuple[str, str, str | None, bytes | None]],
+            ]
+        ],
+    ) -> list[str]: ...
     def find(self, reference: str) -> str: ...
     def list(self, query: str) -> tuple[list[str], str]: ...
     def columns(self, query: str) -> dict: ...
@@ -157,6 +194,9 @@ class Registry:
     def artifact_path(self, reference: str, path: str) -> str: ...
     def object_path(self, hash: str) -> str: ...
     def export_folder(self, reference: str, folder: str) -> None: ...
+    def export_file(self, query: str, file: str) -> int: ...
+    def import_file(self, file: str, keep_versions: bool) -> tuple[int, int]: ...
+    def import_incoming(self, folder: str) -> tuple[int, list[str]]: ...
     def backup(self, target: str) -> None: ...
     def verify(self, deep: bool) -> list[tuple[str, str]]: ...
     def set_alias(
@@ -170,3 +210,28 @@ class Registry:
     def pushes(self, target: str, unfinished: bool, limit: int) -> list[str]: ...
     def record_push(self, push: str) -> None: ...
     def request_pushes(self, query: str, target: str) -> int: ...
+
+class BundleWriter:
+    @staticmethod
+    def make(
+        registry: Registry,
+        common: str,
+        key: str,
+        parameters: Sequence[tuple[str, Sequence[int]]],
+        dtype: str,
+        scalars: Sequence[str],
+        metrics: Sequence[str],
+    ) -> BundleWriter: ...
+    def append(
+        self,
+        version: str,
+        key: str,
+        weights: Annotated[
+            NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        scalars: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ) -> int: ...
+    def flush(self) -> None: ...
+    def seal(self) -> tuple[int, list[str]]: ...

@@ -404,10 +404,20 @@ class Bundle:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Seal, or after an exception make what was added durable for the next writer."""
-        if kind is None:
-            self.seal()
-        else:
-            self._writer.flush()
+        try:
+            if kind is None:
+                self.seal()
+            else:
+                self._open().flush()
+        finally:
+            self._writer = None  # lets go of the part, so that the next writer may take it up
+
+    def _open(self) -> Any:  # noqa: ANN401 - the native handle
+        if self._writer is None:
+            raise InvalidArgument(
+                "this bundle is closed: its `with` block ended; make another with Registry.bundle"
+            )
+        return self._writer
 
     def add(
         self,
@@ -422,15 +432,15 @@ class Bundle:
         document, _, _ = _document(name, None, kind=self._kind, **details)
         parts = [np.asarray(weights[p], "<f4").reshape(-1) for p in self._parameters]
         values = np.array([(scalars or {})[s] for s in self._scalars], "<f8")
-        self._writer.append(document, key, np.concatenate(parts), values)
+        self._open().append(document, key, np.concatenate(parts), values)
 
     def flush(self) -> None:
         """Wait until everything added so far is on disk."""
-        self._writer.flush()
+        self._open().flush()
 
     def seal(self) -> int:
         """Finish the file and list its items; returns how many were sealed so far."""
-        items, conflicts = self._writer.seal()
+        items, conflicts = self._open().seal()
         if conflicts:
             raise Mismatch("; ".join(conflicts))
         return int(items)

@@ -204,6 +204,8 @@ def test_many_at_once_and_a_bundle(r: registry.Registry) -> None:
         bundle.add("c/H1", "H1", {"w": [1.0]})
         raise RuntimeError
     assert r.count("c") == 0
+    with pytest.raises(headrace.InvalidArgument, match="closed"):
+        bundle.flush()
     with r.bundle("run/y", "deepar", {"w": (1,)}):
         pass
     assert r.count("c") == 1  # taken up again

@@ -168,7 +168,8 @@ Result<std::string> ArrowParquetFile::footer_hash(const ByteCounter& counter) co
     constexpr int64_t kTail = 8;  // length of the footer and the magic
     const int64_t footer = std::min<int64_t>(bytes, int64_t{metadata_->size()} + kTail);
     HR_ARROW(const auto buffer, file->ReadAt(bytes - footer, footer), path_);
-    return base::hex(base::xxh3_128(std::as_bytes(std::span(buffer->data(), buffer->size()))));
+    return base::hex(base::xxh3_128(
+        std::as_bytes(std::span(buffer->data(), static_cast<size_t>(buffer->size())))));
   });
 }
 

@@ -14,6 +14,24 @@ std::string flag_name(std::string_view option) {
   return name;
 }
 
+bool is_boolean(const forecast::OptionInfo& info) { return info.type == "boolean"; }
+
+/// What is on by default is turned off by `--no-NAME`.
+bool is_on(const forecast::OptionInfo& info) { return info.default_text == "true"; }
+
+std::string shown_name(const forecast::OptionInfo& info) {
+  return (is_boolean(info) && is_on(info) ? "no-" : "") + flag_name(info.name);
+}
+
+OptionKind kind_of(const forecast::OptionInfo& info) {
+  const bool automatic = info.default_text == "auto";  // the word must stay possible
+  return is_boolean(info)         ? OptionKind::flag
+         : automatic              ? OptionKind::text
+         : info.type == "integer" ? OptionKind::integer
+         : info.type == "number"  ? OptionKind::number
+                                  : OptionKind::text;
+}
+
 }  // namespace
 
 std::vector<Option> table_options() {
@@ -51,9 +69,12 @@ std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos) {
   std::vector<Option> flags;
   for (const forecast::OptionInfo& info : infos) {
     Option option;
-    option.name = "--" + flag_name(info.name);
-    option.help = std::string(info.help);
-    if (!info.default_text.empty()) {
+    option.name = "--" + shown_name(info);
+    option.help =
+        std::string(is_boolean(info) && is_on(info) ? "do not: " : "") + std::string(info.help);
+    option.kind = kind_of(info);
+    option.choices.assign(info.choices.begin(), info.choices.end());
+    if (!info.default_text.empty() && !is_boolean(info)) {
       option.help += " [" + info.default_text + "]";
     }
     flags.push_back(std::move(option));
@@ -65,9 +86,11 @@ Result<Json> given_options(const Arguments& arguments,
                            std::span<const forecast::OptionInfo> infos) {
   Json out = Json::object();
   for (const forecast::OptionInfo& info : infos) {
-    const std::string flag = flag_name(info.name);
-    if (arguments.has(flag)) {
-      out.set(info.name, arguments.text(flag));
+    const std::string name = shown_name(info);
+    if (is_boolean(info) && arguments.flag(name)) {
+      out.set(info.name, !is_on(info));
+    } else if (!is_boolean(info) && arguments.has(name)) {
+      out.set(info.name, arguments.text(name));
     }
   }
   return out;

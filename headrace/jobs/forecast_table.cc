@@ -33,6 +33,28 @@ void add_text(const std::string& text, int64_t rows, lake::Column* column) {
   column->codes.insert(column->codes.end(), static_cast<size_t>(rows), code);
 }
 
+int32_t sample_count(const forecast::Forecast& forecast) {
+  const auto horizon = static_cast<size_t>(std::max(1, forecast.horizon));
+  return static_cast<int32_t>(forecast.samples.size() / horizon);
+}
+
+/// A row per step: the values of all paths there.
+Result<void> add_samples(const forecast::Forecast& forecast, lake::Column* column) {
+  const auto count = static_cast<size_t>(sample_count(forecast));
+  if (static_cast<int32_t>(count) != column->field.width) {
+    return Error{Errc::invalid_argument, "forecast: item \"" + forecast.id + "\" has " +
+                                             std::to_string(count) + " samples, others have " +
+                                             std::to_string(column->field.width)};
+  }
+  const auto horizon = static_cast<size_t>(forecast.horizon);
+  for (size_t k = 0; k < horizon; ++k) {
+    for (size_t path = 0; path < count; ++path) {
+      column->lists.push_back(forecast.samples[path * horizon + k]);
+    }
+  }
+  return {};
+}
+
 std::string level_name(double level) { return "q" + number_text(level); }
 
 /// Levels out of the column names "q0.1", ...; others are not quantiles.
@@ -115,7 +137,9 @@ Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts
   lake::Column mean = make_column("mean", lake::Type::float64);
   lake::Column model = make_column("model", lake::Type::string);
   std::vector<lake::Column> levels;
+  lake::Column samples = make_column("samples", lake::Type::floats);
   if (!forecasts.empty()) {
+    samples.field.width = sample_count(forecasts.front());
     for (const double level : forecasts.front().levels) {
       levels.push_back(make_column(level_name(level), lake::Type::float64));
     }
@@ -126,6 +150,7 @@ Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts
                                                "\" has other quantile levels than \"" +
                                                forecasts.front().id + "\""};
     }
+    HR_TRY(add_samples(forecast, &samples));
     const auto horizon = static_cast<size_t>(forecast.horizon);
     // Ids are distinct, so their dictionary needs no search.
     id.codes.insert(id.codes.end(), horizon, static_cast<int32_t>(id.dictionary.size()));
@@ -145,6 +170,9 @@ Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts
   batch.columns = {std::move(id), std::move(time), std::move(step), std::move(mean)};
   std::move(levels.begin(), levels.end(), std::back_inserter(batch.columns));
   batch.columns.push_back(std::move(model));
+  if (samples.field.width > 0) {
+    batch.columns.push_back(std::move(samples));
+  }
   return batch;
 }
 

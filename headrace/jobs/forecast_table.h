@@ -15,8 +15,8 @@
 namespace headrace::jobs {
 
 /// Columns item_id, timestamp, step (1 ... horizon), mean, q<level> for each level ("q0.1"), model
-/// (what made the forecast). All
-/// forecasts must have the same levels (`invalid_argument`).
+/// (what made the forecast) and, where they were kept, samples (a list of 32-bit floats, one value
+/// per path). All forecasts must have the same levels and as many samples (`invalid_argument`).
 HR_API Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts);
 
 /// Write them; the ending decides between .parquet and .csv. The file is replaced durably.

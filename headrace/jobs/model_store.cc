@@ -47,6 +47,13 @@ Result<forecast::Model> read_model(const registry::ModelFile& file) {
 
 Result<forecast::Model> load_model(const registry::Registry& registry, std::string_view reference) {
   HR_TRY(const registry::Version version, registry.find(reference));
+  // Methods without parameters (seasonal naive, ...) have no file: their header is all there is.
+  const auto method = forecast::parse_method(version.kind);
+  if (version.artifacts.empty() && method.ok() && *method != forecast::Method::deepar) {
+    HR_TRY(forecast::Model model, forecast::from_data({version.header, {}}),
+           "registry: " + version.reference());
+    return model;
+  }
   HR_TRY(const registry::ModelFile file, registry.load(version));
   HR_TRY(forecast::Model model, read_model(file), "registry: " + version.reference());
   return model;

@@ -38,6 +38,10 @@ void ColumnBuilder::add_null(int64_t count) {
       mark_valid(count, false);
       column_.reals.insert(column_.reals.end(), n, std::numeric_limits<double>::quiet_NaN());
       return;
+    case Type::floats:
+      mark_valid(count, false);
+      column_.lists.resize(column_.lists.size() + n * static_cast<size_t>(column_.field.width));
+      return;
     default: mark_valid(count, false); column_.integers.insert(column_.integers.end(), n, 0);
   }
 }
@@ -97,7 +101,7 @@ Result<void> ColumnBuilder::append(const Column& more) {
   if (column_.field.type == Type::null) {
     become(more.field);
   }
-  if (more.field.type != column_.field.type) {
+  if (more.field.type != column_.field.type || more.field.width != column_.field.width) {
     return Error{Errc::mismatch,
                  fmt::format("column \"{}\" is {} here and {} before", column_.field.name,
                              type_name(more.field.type), type_name(column_.field.type))};
@@ -112,6 +116,7 @@ Result<void> ColumnBuilder::append(const Column& more) {
   }
   column_.integers.insert(column_.integers.end(), more.integers.begin(), more.integers.end());
   column_.reals.insert(column_.reals.end(), more.reals.begin(), more.reals.end());
+  column_.lists.insert(column_.lists.end(), more.lists.begin(), more.lists.end());
   column_.null_rows += more.null_rows;
   std::vector<int32_t> codes(more.dictionary.size(), -1);  // filled at first use: keeps the order
   column_.codes.reserve(column_.codes.size() + more.codes.size());

@@ -18,6 +18,7 @@ std::string_view type_name(Type type) {
     case Type::timestamp_us: return "timestamp";
     case Type::date: return "date";
     case Type::boolean: return "boolean";
+    case Type::floats: return "floats";
     case Type::null: return "null";
     case Type::unsupported: return "unsupported";
   }
@@ -46,6 +47,7 @@ int64_t Column::rows() const {
   switch (field.type) {
     case Type::float64: return std::ssize(reals);
     case Type::string: return std::ssize(codes);
+    case Type::floats: return field.width > 0 ? std::ssize(lists) / field.width : 0;
     case Type::null:
     case Type::unsupported: return null_rows;
     default: return std::ssize(integers);
@@ -70,6 +72,7 @@ Value Column::value(int64_t row) const {
     case Type::float64: return reals[at];
     case Type::string: return dictionary[static_cast<size_t>(codes[at])];
     case Type::boolean: return integers[at] != 0;
+    case Type::floats: return text(row);
     default: return integers[at];
   }
 }
@@ -85,8 +88,19 @@ std::string Column::text(int64_t row) const {
     case Type::boolean: return integers[at] != 0 ? "true" : "false";
     case Type::timestamp_us: return stamp_text(integers[at], !field.zone.empty());
     case Type::date: return date_text(integers[at]);
+    case Type::floats: return list_text(at);
     default: return std::to_string(integers[at]);
   }
+}
+
+std::string Column::list_text(size_t row) const {
+  const auto width = static_cast<size_t>(field.width);
+  std::string out;
+  for (size_t i = row * width; i < (row + 1) * width; ++i) {
+    out += out.empty() ? "" : " ";
+    out += fmt::format("{}", lists[i]);
+  }
+  return out;
 }
 
 Schema Batch::schema() const {
@@ -148,6 +162,10 @@ Batch take_rows(const Batch& batch, const std::vector<int64_t>& rows) {
     picked.codes = taken(column.codes, rows);
     picked.validity = taken(column.validity, rows);
     picked.dictionary = column.dictionary;
+    for (const int64_t row : column.lists.empty() ? std::vector<int64_t>() : rows) {
+      const auto first = column.lists.begin() + row * column.field.width;
+      picked.lists.insert(picked.lists.end(), first, first + column.field.width);
+    }
     picked.null_rows = column.null_rows > 0 ? std::ssize(rows) : 0;
     out.columns.push_back(std::move(picked));
   }

@@ -45,7 +45,7 @@ Result<void> Writer::run(const Change& change) {
       changed_.notify_all();
       continue;
     }
-    const auto ready = [&] { return own.result.has_value() || !led_; };
+    const auto ready = [&]() HR_REQUIRES(mu_) { return own.result.has_value() || !led_; };
     if (!changed_.wait_for(
             mu_, std::min<base::Micros>(own.deadline.left(), std::chrono::seconds(1)), ready) &&
         own.deadline.passed() && !own.taken) {
@@ -135,7 +135,8 @@ Result<void> Writer::exclusive(const std::function<Result<void>(Database*)>& bod
   const base::Deadline deadline = base::Deadline::in(options_.lock_timeout);
   {
     base::MutexLock lock(mu_);
-    if (!changed_.wait_for(mu_, options_.lock_timeout, [this] { return !led_; })) {
+    if (!changed_.wait_for(mu_, options_.lock_timeout,
+                           [this]() HR_REQUIRES(mu_) { return !led_; })) {
       return Error{Errc::busy, "registry: another thread of this process keeps writing"};
     }
     led_ = true;

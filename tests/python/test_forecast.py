@@ -25,6 +25,12 @@ QUICK = {
 }
 
 
+SMALL = (
+    *("--horizon", "6", "--model", "m", "--hidden", "8", "--context", "8"),
+    *("--epochs", "1", "--batches-per-epoch", "2"),
+)
+
+
 def arrow(rows: object) -> pa.Table:
     return pa.RecordBatchReader.from_stream(rows).read_all()
 
@@ -243,3 +249,56 @@ def test_onnx_files_give_our_distribution_parameters(distribution: str, stores: 
         assert np.abs(last[0] - expected[t]).max() < 1e-4 * np.abs(expected).max()
     assert np.abs(h_out - h).max() < 1e-5
     assert np.abs(c_out - c).max() < 1e-5
+
+
+def test_samples_are_a_column_of_lists_whose_quantiles_are_those_beside_them(
+    tmp_path: Path, run_headrace
+) -> None:
+    wave({"A": 120, "B": 100}).to_csv(tmp_path / "t.csv", index=False)
+    done = run_headrace("forecast", "train", tmp_path / "t.csv", "--global", *SMALL)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "f.parquet"
+    words = ["forecast", "predict", tmp_path / "t.csv", "--model", "m", "--samples", "21"]
+    done = run_headrace(*words, "--keep-samples", "--out", out)
+    assert done.returncode == 0, done.stderr
+    table = pq.read_table(out)
+    assert table.schema.field("samples").type == pa.list_(pa.float32(), 21)
+    samples = np.array(table["samples"].to_pylist())
+    np.testing.assert_allclose(samples.mean(1), table["mean"].to_numpy(), rtol=1e-6)
+    for level in (0.1, 0.5, 0.9):
+        wanted = np.quantile(samples, level, axis=1)
+        np.testing.assert_allclose(table[f"q{level}"].to_numpy(), wanted, rtol=1e-6)
+
+    done = run_headrace(*words, "--keep-samples", "--out", tmp_path / "f.csv")
+    assert done.returncode == 0, done.stderr
+    text = pd.read_csv(tmp_path / "f.csv")["samples"]
+    np.testing.assert_allclose(
+        np.array([[float(v) for v in row.split()] for row in text]), samples, rtol=1e-6
+    )
+    wave({"A": 126, "B": 106}).to_csv(tmp_path / "later.csv", index=False)
+    judged = run_headrace("forecast", "evaluate", out, "--history", tmp_path / "t.csv",
+                          "--actuals", tmp_path / "later.csv")  # fmt: skip
+    assert judged.returncode == 0, judged.stderr
+    assert "2 items" in judged.stdout
+
+
+def test_a_naive_winner_forecasts_out_of_the_registry_as_a_network_does(
+    tmp_path: Path, run_headrace
+) -> None:
+    frame = wave({"A": 120, "B": 100})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    done = run_headrace("forecast", "train", tmp_path / "t.csv", "--global-members", "1", *SMALL)
+    assert done.returncode == 0, done.stderr
+    listed = run_headrace("models", "list", "m", "--kind", "seasonal_naive", "--json")
+    assert listed.returncode == 0, "after two steps no network wins against the waves' last day"
+    out = tmp_path / "f.parquet"
+    done = run_headrace("forecast", "predict", tmp_path / "t.csv", "--model", "m", "--out", out)
+    assert done.returncode == 0, done.stderr
+    table = pq.read_table(out).to_pandas()
+    for item in ("A", "B"):
+        rows = table[table.item_id == item]
+        if set(rows.model) == {"seasonal_naive"}:
+            day_before = frame[frame.item_id == item].target.to_numpy()[-24:-18]
+            np.testing.assert_allclose(rows["mean"], day_before, rtol=1e-9)
+            return
+    pytest.fail("no forecast was made by seasonal naive")

@@ -23,6 +23,7 @@ std::shared_ptr<arrow::DataType> arrow_type(const Field& field) {
     case Type::timestamp_us: return arrow::timestamp(arrow::TimeUnit::MICRO, field.zone);
     case Type::date: return arrow::date32();
     case Type::boolean: return arrow::boolean();
+    case Type::floats: return arrow::fixed_size_list(arrow::float32(), field.width);
     case Type::null:
     case Type::unsupported: break;
   }
@@ -46,6 +47,24 @@ arrow::Result<std::shared_ptr<arrow::Array>> build(const Column& column, int64_t
                                                    Builder&& builder, const Add& add) {
   ARROW_RETURN_NOT_OK(append_rows(column, begin, end, builder, add));
   return builder.Finish();
+}
+
+arrow::Result<std::shared_ptr<arrow::Array>> lists_of(const Column& column, int64_t begin,
+                                                      int64_t end) {
+  const auto pool = arrow::default_memory_pool();
+  const auto values = std::make_shared<arrow::FloatBuilder>(pool);
+  const int64_t width = column.field.width;
+  arrow::FixedSizeListBuilder out(pool, values, column.field.width);
+  ARROW_RETURN_NOT_OK(values->Reserve((end - begin) * width));
+  for (int64_t row = begin; row < end; ++row) {
+    if (column.is_null(row)) {
+      ARROW_RETURN_NOT_OK(out.AppendNull());
+    } else {
+      ARROW_RETURN_NOT_OK(out.Append());
+      ARROW_RETURN_NOT_OK(values->AppendValues(column.lists.data() + row * width, width));
+    }
+  }
+  return out.Finish();
 }
 
 arrow::Result<std::shared_ptr<arrow::Array>> array_of(const Column& column, int64_t begin,
@@ -72,6 +91,7 @@ arrow::Result<std::shared_ptr<arrow::Array>> array_of(const Column& column, int6
     case Type::boolean:
       return build(column, begin, end, arrow::BooleanBuilder(),
                    [&](auto& out, size_t row) { return out.Append(column.integers[row] != 0); });
+    case Type::floats: return lists_of(column, begin, end);
     case Type::null:
     case Type::unsupported: break;
   }

@@ -181,6 +181,63 @@ TEST_CASE("the candidate that forecasts the recent past best is chosen, with all
   }
 }
 
+TEST_CASE("network and seasonal naive are averaged by the inverse squares of their scores") {
+  const Series series = wave("A", 150, 100.0, 0.1);
+  const Model network = train_local(series, quick_options(6)).value().model;
+  const Model naive = naive_of(series, Method::seasonal_naive);
+  const std::vector<Candidate> candidates = {{"local", &network}, {"seasonal_naive", &naive}};
+  SelectOptions options;
+  PredictOptions predict_options;
+  predict_options.samples = 101;
+  const Selection selection = select_model(series, candidates, options, predict_options).value();
+  CHECK(selection.best == 0);
+  REQUIRE(selection.scores.size() == 3);
+  const double a = selection.scores[0].score;
+  const double b = selection.scores[1].score;
+  CHECK(selection.naive_share == Approx(a * a / (a * a + b * b)));
+  CHECK(selection.scores[2].name == "local+naive");
+  CHECK(selection.scores[2].score < std::max(a, b));
+
+  options.criterion = "crps";
+  const Selection by_crps = select_model(series, candidates, options, predict_options).value();
+  REQUIRE(by_crps.scores.size() == 3);
+  CHECK(by_crps.scores[2].score < std::max(by_crps.scores[0].score, by_crps.scores[1].score));
+  options.combine = false;
+  CHECK(select_model(series, candidates, options, predict_options).value().scores.size() == 2);
+
+  // Of 101 paths the middle one has level 1/2, so that the medians are averaged exactly.
+  Model both = network;
+  both.naive_share = 0.25;
+  const auto alone = predict(network, {&series, 1}, predict_options).value().items.at(0);
+  const auto season = predict(naive, {&series, 1}, predict_options).value().items.at(0);
+  predict_options.keep_samples = true;
+  const auto mixed = predict(both, {&series, 1}, predict_options).value().items.at(0);
+  for (size_t h = 0; h < 6; ++h) {
+    const double wanted = 0.75 * alone.quantile(0.5)[h] + 0.25 * season.quantile(0.5)[h];
+    CHECK(mixed.quantile(0.5)[h] == Approx(wanted).epsilon(1e-6));
+    double sum = 0.0;
+    for (size_t path = 0; path < 101; ++path) {
+      sum += static_cast<double>(mixed.samples[path * 6 + h]);
+    }
+    CHECK(mixed.mean[h] == Approx(sum / 101.0));
+  }
+}
+
+TEST_CASE("what is far worse than the other gets no share") {
+  const Series series = wave("A", 150, 100.0, 0.01);
+  Model network = train_local(series, quick_options(6)).value().model;
+  const Model naive = naive_of(series, Method::seasonal_naive);
+  for (std::vector<float>& weights : network.members) {
+    weights.assign(weights.size(), 0.0F);  // mu = 0: far off
+  }
+  SelectOptions options;
+  const std::vector<Candidate> candidates = {{"local", &network}, {"seasonal_naive", &naive}};
+  const Selection selection = select_model(series, candidates, options, few_samples()).value();
+  CHECK(selection.best == 1);
+  CHECK(selection.naive_share == 0.0);
+  CHECK(selection.scores.size() == 2);
+}
+
 TEST_CASE("a choice needs candidates, a known criterion and enough values") {
   const Series series = wave("A", 12);
   const Model last = naive_of(series, Method::last_value);

@@ -79,6 +79,9 @@ struct Model {
   /// One parameter vector per member of the ensemble; a forecast's paths are split evenly over
   /// them. Empty for methods without parameters.
   std::vector<std::vector<float>> members;
+  /// Share of seasonal naive in a forecast: quantiles are averaged level by level, (1 - share) of
+  /// the network's and share of seasonal naive's. 0 = the network alone.
+  double naive_share = 0.0;
   std::string instruction_set;  ///< that trained it: other sets give other last bits
   Json options;                 ///< as resolved for training
   Json training;                ///< steps, best_step, loss, seconds, epochs, ...

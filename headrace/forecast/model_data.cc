@@ -63,7 +63,7 @@ Json shared_header(const Model& model) { return model_header(model, false); }
 
 std::vector<std::pair<std::string, double>> item_scalars(const Model& model) {
   std::vector<std::pair<std::string, double>> scalars = {
-      {"log_scale_mean", model.scaling.log_scale_mean}};
+      {"log_scale_mean", model.scaling.log_scale_mean}, {"naive_share", model.naive_share}};
   for (const std::string_view name : kScalarNames) {
     scalars.emplace_back(name, model.training.get_number(name));
   }

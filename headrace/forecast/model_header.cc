@@ -237,6 +237,8 @@ void read_item_scalars(const Json& header, Model* model) {
     }
     if (name == "log_scale_mean") {
       model->scaling.log_scale_mean = value.number();
+    } else if (name == "naive_share") {
+      model->naive_share = value.number();
     } else {
       model->training.set(name, value);
     }
@@ -281,6 +283,7 @@ Json model_header(const Model& model, bool with_item_numbers) {
       {"options", model.options},
   });
   if (with_item_numbers) {
+    header.set("naive_share", model.naive_share);
     header.set("training", model.training);
   }
   return header;
@@ -306,7 +309,16 @@ Result<Model> read_model_header(const Json& header, int64_t* members) {
   if (const Json* training = header.find("training"); training != nullptr) {
     model.training = *training;
   }
+  if (header.find("naive_share") != nullptr) {
+    model.naive_share = reader.number("naive_share");
+  }
   read_item_scalars(header, &model);
+  if (!(model.naive_share >= 0.0 && model.naive_share <= 1.0)) {
+    reader.fail("naive_share", "is not between 0 and 1");
+  }
+  if (reader.error()) {
+    return *reader.error();
+  }
   return model;
 }
 

@@ -35,6 +35,7 @@ Model small_model(int members) {
   spec.hidden = 5;
   spec.layers = 2;
   model.scaling.log_scale_mean = 1.0 / 3.0;
+  model.naive_share = 0.375;
   model.scaling.static_reals = {{0.1, 2.0}};
   model.scaling.dynamic_reals = {{-7.0, 0.5}};
   model.options = Json::object({{"seed", 3}});
@@ -66,6 +67,7 @@ TEST_CASE("a model read back from its portable form is the same") {
   CHECK(copy.scaling.log_scale_mean == model.scaling.log_scale_mean);
   CHECK(copy.scaling.static_reals == model.scaling.static_reals);
   CHECK(copy.scaling.dynamic_reals == model.scaling.dynamic_reals);
+  CHECK(copy.naive_share == 0.375);
   CHECK(copy.options == model.options);
   CHECK(copy.training == model.training);
   CHECK(to_data(copy).header.dump(0, true) == text);
@@ -94,6 +96,7 @@ TEST_CASE("an item of a bundle finds its numbers beside the shared header") {
   CHECK(copy.scaling.log_scale_mean == model.scaling.log_scale_mean);
   CHECK(copy.training.get_number("best_step") == 10.0);
   CHECK(copy.training.get_number("monitored") == 1.25);
+  CHECK(copy.naive_share == 0.375);
 }
 
 TEST_CASE("tensors that are absent, of another shape or not finite are named") {

@@ -60,8 +60,8 @@ std::vector<OptionField<TrainOptions>> inputs_fields() {
       {"scale_input",
        "inputs",
        &T::scale_input,
-       "how log(scale) enters: off, raw, centred on its mean over the training data; auto = raw "
-       "for a global model, centred for local ones, or as the warm start has it",
+       "how log(scale) enters: off, raw, centred on its mean over the training data; auto = "
+       "centred, or as the warm start has it",
        -kNoLimit,
        kNoLimit,
        false,
@@ -221,7 +221,8 @@ const std::vector<OptionField<PredictOptions>>& predict_fields() {
       {"horizon", "forecast", &T::horizon, "steps to forecast; 0 = the model's", 0, 100000},
       {"samples", "forecast", &T::samples, "paths drawn per item", 1, 1000000},
       {"quantiles", "forecast", &T::quantiles, "levels", 0, 1},
-      {"keep_samples", "forecast", &T::keep_samples, "return the paths too: column samples, a list per row"},
+      {"keep_samples", "forecast", &T::keep_samples,
+       "return the paths too: column samples, a list per row"},
       {"nonnegative", "forecast", &T::nonnegative, "cut drawn values at 0, after drawing"},
       {"path_limit", "forecast", &T::path_limit,
        "how far paths may run from an item's past values, in ranges of these; 0 = anywhere", 0},

@@ -120,7 +120,7 @@ Result<TrainOptions> resolve(const TrainOptions& options, Scope scope) {
     }
   };
   settle_text(&resolved.monitor, resolved.validation_windows > 0 ? "horizon" : "training");
-  settle_text(&resolved.scale_input, local ? "centred" : "raw");
+  settle_text(&resolved.scale_input, "centred");
   settle_text(&resolved.scale_rule, "item");
   HR_TRY(check_validation(resolved));
   std::sort(resolved.lags.begin(), resolved.lags.end());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "headrace/base/check.h"
 #include "headrace/forecast/forecaster.h"
@@ -38,6 +39,32 @@ void summarize(std::span<const float> samples, const PredictOptions& options, Fo
   }
   if (options.keep_samples) {
     forecast->samples.assign(samples.begin(), samples.end());
+  }
+}
+
+/// Average the quantile functions of paths and seasonal naive, step by step: the path of rank r
+/// moves towards the naive quantile at (r + 1/2) / paths and keeps its rank, so that quantiles,
+/// mean and paths stay of one piece (averaging quantiles: Lichtendahl, Grushka-Cockayne & Winkler,
+/// Is it better to average probabilities or quantiles?, Management Science 59, 2013).
+void mix_with_naive(const Model& model, const Series& series, int horizon,
+                    std::span<float> samples) {
+  const int season = series.length() < model.spec.season ? 1 : std::max(1, model.spec.season);
+  const NaiveSpread spread(series.target, seasonal_naive(series.target, horizon, season), season);
+  const auto steps = static_cast<size_t>(horizon);
+  const size_t paths = samples.size() / steps;
+  std::vector<size_t> order(paths);
+  for (size_t h = 0; h < steps; ++h) {
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return samples[a * steps + h] < samples[b * steps + h];
+    });
+    for (size_t rank = 0; rank < paths; ++rank) {
+      float& value = samples[order[rank] * steps + h];
+      const double level = (static_cast<double>(rank) + 0.5) / static_cast<double>(paths);
+      const double naive = spread.quantile(static_cast<int>(h), level);
+      value = static_cast<float>((1.0 - model.naive_share) * static_cast<double>(value) +
+                                 model.naive_share * naive);
+    }
   }
 }
 
@@ -153,6 +180,9 @@ class Group {
     for (size_t i = 0; i < count; ++i) {
       Forecast forecast = empty_forecast(model_, *series_[begin + i], options_);
       const std::span<float> mine = std::span(samples).subspan(i * cells, cells);
+      if (model_.naive_share > 0.0) {
+        mix_with_naive(model_, *series_[begin + i], options_.horizon, mine);
+      }
       if (options_.nonnegative) {
         for (float& value : mine) {
           value = std::max(0.0F, value);

@@ -26,31 +26,134 @@ Result<double> criterion_of(const Metrics& metrics, const std::string& name) {
   return std::isfinite(value) ? value : kWorst;
 }
 
-/// Forecast the windows with one candidate; windows it cannot forecast count as the worst.
-Result<CandidateScore> score_candidate(const Series& series, const Candidate& candidate,
-                                       const SelectOptions& options, PredictOptions predict) {
-  const int horizon = predict.horizon;
-  Scoreboard board;
-  bool complete = true;
-  for (int w = options.windows; w >= 1; --w) {
-    const Series past = series.without_last(int64_t{w} * horizon);
-    HR_TRY(const Forecasts forecasts, forecast::predict(*candidate.model, {&past, 1}, predict));
-    if (forecasts.items.empty()) {
-      complete = false;
-      continue;
-    }
-    const Forecast& forecast = forecasts.items.front();
-    const std::span<const double> actual =
-        std::span(series.target).subspan(past.target.size(), static_cast<size_t>(horizon));
-    board.add(series.id, candidate.name,
-              {past.target, actual, forecast.quantile(0.5), forecast.mean, forecast.levels,
-               forecast.quantiles, forecast.samples, std::max(1, candidate.model->spec.season)});
+/// Where the last windows of a series are forecast from, and with what.
+struct Task {
+  const Series& series;
+  const SelectOptions& options;
+  const PredictOptions& predict;
+
+  Series past(int window) const {
+    return series.without_last(int64_t{window} * int64_t{predict.horizon});
   }
-  CandidateScore score{candidate.name, board.total(), kWorst};
+};
+
+/// A candidate's forecasts of all windows, oldest first; fewer where it cannot forecast one.
+Result<std::vector<Forecast>> forecast_windows(const Task& task, const Candidate& candidate) {
+  std::vector<Forecast> out;
+  for (int w = task.options.windows; w >= 1; --w) {
+    const Series past = task.past(w);
+    HR_TRY(Forecasts forecasts, forecast::predict(*candidate.model, {&past, 1}, task.predict));
+    if (!forecasts.items.empty()) {
+      out.push_back(std::move(forecasts.items.front()));
+    }
+  }
+  return out;
+}
+
+/// Score forecasts of all windows; incomplete ones count as the worst.
+Result<CandidateScore> score_windows(const Task& task, std::string name,
+                                     std::span<const Forecast> forecasts, int season) {
+  Scoreboard board;
+  const bool complete = std::ssize(forecasts) == task.options.windows;
+  for (int w = task.options.windows; complete && w >= 1; --w) {
+    const Series past = task.past(w);
+    const Forecast& forecast = forecasts[static_cast<size_t>(task.options.windows - w)];
+    const std::span<const double> actual =
+        std::span(task.series.target)
+            .subspan(past.target.size(), static_cast<size_t>(task.predict.horizon));
+    board.add(task.series.id, name,
+              {past.target, actual, forecast.quantile(0.5), forecast.mean, forecast.levels,
+               forecast.quantiles, forecast.samples, std::max(1, season)});
+  }
+  CandidateScore score{std::move(name), board.total(), kWorst};
   if (complete) {
-    HR_TRY(score.score, criterion_of(score.metrics, options.criterion));
+    HR_TRY(score.score, criterion_of(score.metrics, task.options.criterion));
   }
   return score;
+}
+
+/// Average the draws of each step by rank: which path a draw belongs to is lost, and no score asks.
+std::vector<float> mixed_samples(const Forecast& network, const Forecast& naive, double share) {
+  const auto horizon = static_cast<size_t>(network.horizon);
+  const size_t paths = network.samples.size() / horizon;
+  std::vector<float> out(network.samples.size());
+  std::vector<float> a(paths);
+  std::vector<float> b(paths);
+  for (size_t h = 0; h < horizon; ++h) {
+    for (size_t path = 0; path < paths; ++path) {
+      a[path] = network.samples[path * horizon + h];
+      b[path] = naive.samples[path * horizon + h];
+    }
+    std::sort(a.begin(), a.end());
+    std::sort(b.begin(), b.end());
+    for (size_t path = 0; path < paths; ++path) {
+      out[path * horizon + h] = static_cast<float>((1.0 - share) * static_cast<double>(a[path]) +
+                                                   share * static_cast<double>(b[path]));
+    }
+  }
+  return out;
+}
+
+/// What `Model::naive_share` makes of the two.
+Forecast mixed(const Forecast& network, const Forecast& naive, double share) {
+  Forecast out = network;
+  for (size_t i = 0; i < out.quantiles.size(); ++i) {
+    out.quantiles[i] = (1.0 - share) * network.quantiles[i] + share * naive.quantiles[i];
+  }
+  for (size_t i = 0; i < out.mean.size(); ++i) {
+    out.mean[i] = (1.0 - share) * network.mean[i] + share * naive.mean[i];
+  }
+  out.samples = mixed_samples(network, naive, share);
+  return out;
+}
+
+/// The best of the candidates for which `eligible`, or -1.
+int best_of(const std::vector<CandidateScore>& scores, double margin, const auto& eligible) {
+  int best = -1;
+  double bar = kWorst;
+  for (int i = 0; i < static_cast<int>(scores.size()); ++i) {
+    const double score = scores[static_cast<size_t>(i)].score;
+    if (eligible(static_cast<size_t>(i)) && (best < 0 || score < bar * (1.0 - margin))) {
+      best = i;
+      bar = score;
+    }
+  }
+  return best;
+}
+
+/// Give the best network its share of seasonal naive. A share below kLeastShare on either side is
+/// not worth a second forecast: the better one stays alone.
+Result<void> combine(const Task& task, std::span<const Candidate> candidates,
+                     const std::vector<std::vector<Forecast>>& forecasts, Selection* selection) {
+  constexpr double kLeastShare = 0.05;
+  const auto is_network = [&](size_t i) { return candidates[i].model->method == Method::deepar; };
+  const auto is_naive = [&](size_t i) { return !is_network(i); };
+  const int network = best_of(selection->scores, task.options.margin, is_network);
+  const int naive = best_of(selection->scores, 0.0, is_naive);
+  if (network < 0 || naive < 0) {
+    return {};
+  }
+  const auto n = static_cast<size_t>(network);
+  const auto v = static_cast<size_t>(naive);
+  const double a = selection->scores[n].score;
+  const double b = selection->scores[v].score;
+  if (!std::isfinite(a) || !std::isfinite(b)) {
+    return {};
+  }
+  const double share = a + b > 0.0 ? a * a / (a * a + b * b) : 0.5;
+  selection->best = share > 1.0 - kLeastShare ? naive : network;
+  if (share < kLeastShare || share > 1.0 - kLeastShare) {
+    return {};
+  }
+  selection->naive_share = share;
+  std::vector<Forecast> both;
+  for (size_t w = 0; w < forecasts[n].size(); ++w) {
+    both.push_back(mixed(forecasts[n][w], forecasts[v][w], share));
+  }
+  HR_TRY(auto score, score_windows(task, candidates[n].name + "+naive", both,
+                                   candidates[n].model->spec.season));
+  selection->scores.push_back(std::move(score));
+  return {};
 }
 
 }  // namespace
@@ -72,16 +175,19 @@ Result<Selection> select_model(const Series& series, std::span<const Candidate> 
                     "of {}",
                     series.id, series.length(), options.windows, settled.horizon)};
   }
+  const Task task{series, options, settled};
   Selection selection;
-  double bar = kWorst;
+  std::vector<std::vector<Forecast>> forecasts;
   for (const Candidate& candidate : candidates) {
-    HR_TRY(CandidateScore score, score_candidate(series, candidate, options, settled));
-    const double needed = selection.scores.empty() ? kWorst : bar * (1.0 - options.margin);
-    if (selection.scores.empty() || score.score < needed) {
-      selection.best = static_cast<int>(selection.scores.size());
-      bar = score.score;
-    }
+    HR_TRY(auto windows, forecast_windows(task, candidate));
+    HR_TRY(CandidateScore score,
+           score_windows(task, candidate.name, windows, candidate.model->spec.season));
     selection.scores.push_back(std::move(score));
+    forecasts.push_back(std::move(windows));
+  }
+  selection.best = best_of(selection.scores, options.margin, [](size_t) { return true; });
+  if (options.combine) {
+    HR_TRY(combine(task, candidates, forecasts, &selection));
   }
   return selection;
 }

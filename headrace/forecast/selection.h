@@ -28,16 +28,22 @@ struct CandidateScore {
 };
 
 struct SelectOptions {
-  int windows = 1;                     ///< origins n - horizon * (1 ... windows)
+  int windows = 2;                     ///< origins n - horizon * (1 ... windows)
   std::string criterion = "mean_wql";  ///< "mean_wql", "mase", "crps"
   /// A later candidate must be better than the best before it by this share: the order of
   /// candidates is the order of trust.
   double margin = 0.0;
+  /// Do not only choose: average the quantiles of the best network and of seasonal naive, with
+  /// weights by the inverse square of their scores. Steadier than a choice where few windows decide
+  /// (Bates & Granger, The combination of forecasts, 1969).
+  bool combine = true;
 };
 
 struct Selection {
   int best = 0;                        ///< index into the candidates
-  std::vector<CandidateScore> scores;  ///< one per candidate, in their order
+  double naive_share = 0.0;            ///< for Model::naive_share of the best: with `combine`
+  std::vector<CandidateScore> scores;  ///< one per candidate, in their order; then that of the
+                                       ///< combination, named like "local+naive"
 };
 
 /// Forecast the last windows of the series with each candidate and take the best. The models should

@@ -183,6 +183,7 @@ Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
   record.once = once_key(call, properties.item);
   record.lineage = lineage_of(call, table, properties.item);
   record.metrics = metrics_of(outcome);
+  record.metrics.push_back({"naive_share", outcome.naive_share, std::nullopt});
   record.tags = {{"scope", "local"}, {"winner", outcome.winner}};
   if (!properties.warm_start.empty()) {
     record.parent = properties.warm_start.front();
@@ -191,6 +192,7 @@ Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
 
   Json output = Json::object({{"model", version.reference()},
                               {"winner", outcome.winner},
+                              {"naive_share", outcome.naive_share},
                               {"seconds", outcome.seconds},
                               {"bytes_read", table.bytes_read}});
   for (const forecast::CandidateScore& score : outcome.scores) {

@@ -74,8 +74,11 @@ Result<void> read_select(const Json& value, forecast::SelectOptions* out) {
       HR_TRY(read_text("select.criterion", entry, &out->criterion));
     } else if (name == "margin" && entry.is_number()) {
       out->margin = entry.number();
+    } else if (name == "combine" && entry.kind() == Json::Kind::boolean) {
+      out->combine = entry.boolean();
     } else {
-      return wrong("select." + name, entry, "windows, criterion or a number for margin");
+      return wrong("select." + name, entry,
+                   "windows, criterion, a number for margin, or true or false for combine");
     }
   }
   return {};

@@ -41,11 +41,13 @@ Result<void> choose(const forecast::Series& series, const LocalPlan& plan,
     HR_TRY(auto selection, forecast::select_model(series, candidates, select, plan.predict));
     best = static_cast<size_t>(selection.best);
     outcome->scores = std::move(selection.scores);
+    outcome->naive_share = selection.naive_share;
   } else if (plan.choose && candidates.size() > 1) {
     outcome->notes.push_back("too short to compare models; took " + candidates[best].name);
   }
-  outcome->winner = candidates[best].name;
+  outcome->winner = candidates[best].name + (outcome->naive_share > 0.0 ? "+naive" : "");
   outcome->model = *candidates[best].model;
+  outcome->model.naive_share = outcome->naive_share;
   return {};
 }
 

@@ -26,7 +26,10 @@ struct LocalPlan {
 
 struct LocalOutcome {
   forecast::Model model;  ///< the winner
-  std::string winner;     ///< "local", "global", "seasonal_naive", "last_value"
+  /// "local", "global", each possibly averaged with seasonal naive ("local+naive"),
+  /// "seasonal_naive", "last_value".
+  std::string winner;
+  double naive_share = 0.0;                      ///< as Model::naive_share
   std::vector<forecast::CandidateScore> scores;  ///< empty when nothing was compared
   forecast::Forecast forecast;                   ///< of the steps after the series
   std::vector<std::string> notes;

@@ -32,7 +32,7 @@ struct SelectOptions {
   std::string criterion = "mean_wql";  ///< "mean_wql", "mase", "crps"
   /// A later candidate must be better than the best before it by this share: the order of
   /// candidates is the order of trust.
-  double margin = 0.0;
+  double margin = 0.1;
   /// Do not only choose: average the quantiles of the best network and of seasonal naive, with
   /// weights by the inverse square of their scores. Steadier than a choice where few windows decide
   /// (Bates & Granger, The combination of forecasts, 1969).

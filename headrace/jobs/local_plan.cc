@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <span>
 #include <utility>
@@ -13,6 +14,24 @@ namespace headrace::jobs {
 
 namespace {
 
+/// Windows of the horizon that leave at least a season, and a horizon, of past.
+int64_t possible_windows(const forecast::Series& series, const LocalPlan& plan) {
+  const int64_t horizon = std::max(1, plan.train.horizon);
+  const int64_t season =
+      plan.train.season > 0 ? plan.train.season : forecast::season_length(series.frequency);
+  return std::max<int64_t>(0, (series.length() - std::max(horizon, season) - 1) / horizon);
+}
+
+/// Training that is told nothing else leaves out the windows that the choice looks at.
+forecast::TrainOptions train_options(const forecast::Series& series, const LocalPlan& plan) {
+  forecast::TrainOptions options = plan.train;
+  const int windows = plan.choose ? selection_windows(series, plan) : 0;
+  if (options.validation_windows < 0 && windows > 0) {
+    options.validation_windows = windows;
+  }
+  return options;
+}
+
 /// The local model, or nothing when the series is too short for one.
 Result<std::optional<forecast::Trained>> train_own(const forecast::Series& series,
                                                    const LocalPlan& plan,
@@ -22,7 +41,7 @@ Result<std::optional<forecast::Trained>> train_own(const forecast::Series& serie
   if (should_stop) {
     context.progress = [&](const forecast::TrainProgress&) { return !should_stop(); };
   }
-  auto trained = forecast::train_local(series, plan.train, context);
+  auto trained = forecast::train_local(series, train_options(series, plan), context);
   if (trained.ok()) {
     return std::optional(std::move(*trained));
   }
@@ -32,18 +51,24 @@ Result<std::optional<forecast::Trained>> train_own(const forecast::Series& serie
   return std::move(trained).error();
 }
 
+/// Take the best candidate of the windows; the first when they cannot be compared.
 Result<void> choose(const forecast::Series& series, const LocalPlan& plan,
-                    std::vector<forecast::Candidate> candidates, LocalOutcome* outcome) {
+                    const std::vector<forecast::Candidate>& candidates, LocalOutcome* outcome) {
   forecast::SelectOptions select = plan.select;
   select.windows = selection_windows(series, plan);
   size_t best = 0;
-  if (plan.choose && candidates.size() > 1 && select.windows > 0) {
+  if (select.windows > 0) {
     HR_TRY(auto selection, forecast::select_model(series, candidates, select, plan.predict));
     best = static_cast<size_t>(selection.best);
     outcome->scores = std::move(selection.scores);
     outcome->naive_share = selection.naive_share;
-  } else if (plan.choose && candidates.size() > 1) {
-    outcome->notes.push_back("too short to compare models; took " + candidates[best].name);
+    if (!std::isfinite(outcome->scores[best].score)) {
+      outcome->notes.push_back("no candidate has a score on the last " +
+                               std::to_string(select.windows) + " windows; took " +
+                               candidates[best].name);
+    }
+  } else {
+    outcome->notes.push_back("no window that training left out; took " + candidates[best].name);
   }
   outcome->winner = candidates[best].name + (outcome->naive_share > 0.0 ? "+naive" : "");
   outcome->model = *candidates[best].model;
@@ -54,11 +79,11 @@ Result<void> choose(const forecast::Series& series, const LocalPlan& plan,
 }  // namespace
 
 int selection_windows(const forecast::Series& series, const LocalPlan& plan) {
-  // One season of past at least must stay before the oldest origin.
-  const int64_t horizon = std::max(1, plan.train.horizon);
-  const int64_t past = std::max<int64_t>(horizon, plan.train.season) + 1;
-  const int64_t possible = (series.length() - past) / horizon;
-  return static_cast<int>(std::clamp<int64_t>(possible, 0, plan.select.windows));
+  int64_t windows = std::min<int64_t>(plan.select.windows, possible_windows(series, plan));
+  if (plan.train.validation_windows >= 0) {
+    windows = std::min<int64_t>(windows, plan.train.validation_windows);
+  }
+  return plan.train.refit == "full" ? 0 : static_cast<int>(windows);
 }
 
 Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& plan,
@@ -68,7 +93,12 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
   HR_TRY(auto own, train_own(series, plan, should_stop));
   const forecast::Model naive = forecast::fallback_model(series, plan.train);
 
+  // In the order of trust: of two networks the one that saw more series, unless the other is
+  // clearly better.
   std::vector<forecast::Candidate> candidates;
+  if (plan.global != nullptr) {
+    candidates.push_back({"global", plan.global});
+  }
   if (own) {
     outcome.notes = own->notes;
     candidates.push_back({"local", &own->model});
@@ -76,11 +106,16 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
     outcome.notes.push_back("too short for a model of its own (" + std::to_string(series.length()) +
                             " values, horizon " + std::to_string(plan.train.horizon) + ")");
   }
-  if (plan.global != nullptr) {
-    candidates.push_back({"global", plan.global});
-  }
   candidates.push_back({std::string(forecast::method_name(naive.method)), &naive});
-  HR_TRY(choose(series, plan, std::move(candidates), &outcome));
+  if (!plan.choose) {
+    const auto taken = own ? std::find_if(candidates.begin(), candidates.end(),
+                                          [](const auto& one) { return one.name == "local"; })
+                           : candidates.begin();
+    outcome.winner = taken->name;
+    outcome.model = *taken->model;
+  } else {
+    HR_TRY(choose(series, plan, candidates, &outcome));
+  }
 
   HR_TRY(auto forecasts, forecast::predict(outcome.model, std::span(&series, 1), plan.predict));
   if (!forecasts.errors.empty()) {

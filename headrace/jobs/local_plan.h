@@ -43,7 +43,9 @@ struct LocalOutcome {
 HR_API Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& plan,
                                       const std::function<bool()>& should_stop = {});
 
-/// How many windows of the series a fair choice may look at; 0 when it is too short to choose.
+/// How many windows of the series a fair choice may look at: those that training leaves out. 0 when
+/// the series is too short, or when training leaves none out. (Whether `global` has seen them is up
+/// to who trained it: with validation_windows of at least select.windows it has not.)
 HR_API int selection_windows(const forecast::Series& series, const LocalPlan& plan);
 
 }  // namespace headrace::jobs

@@ -47,10 +47,8 @@ Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folde
 
 Error resumable(Error error, const base::Path& run_folder) {
   if (error.code() == Errc::out_of_space) {
-    error.add_note(
-        "nothing that had ended is lost; free some space, then continue with: headrace "
-        "flow resume " +
-        run_folder.string());
+    error.add_note("nothing that had ended is lost; continue then with: headrace flow resume " +
+                   run_folder.string());
   }
   return error;
 }

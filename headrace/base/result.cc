@@ -37,7 +37,11 @@ Error errno_error(int error_number, std::string_view what) {
     default: break;
   }
   char buffer[128];
-  return Error{code, std::string(what) + ": " + strerror_r(error_number, buffer, sizeof buffer)};
+  std::string text = std::string(what) + ": " + strerror_r(error_number, buffer, sizeof buffer);
+  if (code == Errc::out_of_space) {
+    text += "; free some space there and try again";
+  }
+  return Error{code, std::move(text)};
 }
 
 }  // namespace headrace

@@ -187,7 +187,7 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
     return;
   }
   print_accuracy(folder);
-  if (result.status == Status::failed) {
+  if (result.status == Status::failed || items.items_failed > 0) {
     fmt::print("run again what failed: headrace flow resume {} --retry-failed\n", reference);
   }
 }

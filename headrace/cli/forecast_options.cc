@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/cli/forecast_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 
 namespace headrace::cli {
@@ -92,6 +95,26 @@ Result<Json> given_options(const Arguments& arguments,
     } else if (!is_boolean(info) && arguments.has(name)) {
       out.set(info.name, arguments.text(name));
     }
+  }
+  return out;
+}
+
+void print_errors(const std::vector<forecast::ItemError>& errors) {
+  constexpr size_t kShown = 20;
+  for (size_t i = 0; i < std::min(errors.size(), kShown); ++i) {
+    fmt::print(stderr, "failed: {}: {}\n", errors[i].item, errors[i].error.message());
+  }
+  if (errors.size() > kShown) {
+    fmt::print(stderr, "failed: {} more items\n", errors.size() - kShown);
+  }
+}
+
+Json errors_json(const std::vector<forecast::ItemError>& errors) {
+  Json out = Json::array();
+  for (const forecast::ItemError& bad : errors) {
+    out.push_back(Json::object({{"item", bad.item},
+                                {"code", errc_name(bad.error.code())},
+                                {"message", bad.error.message()}}));
   }
   return out;
 }

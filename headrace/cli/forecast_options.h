@@ -24,4 +24,9 @@ Result<Json> given_options(const Arguments& arguments, std::span<const forecast:
 /// Several lists after one another.
 std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists);
 
+/// Items that failed, to stderr; the first of them when there are many.
+void print_errors(const std::vector<forecast::ItemError>& errors);
+/// [{"item", "code", "message"}, ...]
+Json errors_json(const std::vector<forecast::ItemError>& errors);
+
 }  // namespace headrace::cli

@@ -16,6 +16,7 @@
 #include "headrace/cli/terminal.h"
 #include "headrace/forecast/backtest.h"
 #include "headrace/forecast/plot.h"
+#include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_table.h"
 #include "headrace/jobs/predict_many.h"
 
@@ -27,26 +28,6 @@ void print_lines(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) {
     fmt::print(stderr, "{}\n", note);
   }
-}
-
-void print_errors(const std::vector<forecast::ItemError>& errors) {
-  constexpr size_t kShown = 20;
-  for (size_t i = 0; i < std::min(errors.size(), kShown); ++i) {
-    fmt::print(stderr, "failed: {}: {}\n", errors[i].item, errors[i].error.message());
-  }
-  if (errors.size() > kShown) {
-    fmt::print(stderr, "failed: {} more items\n", errors.size() - kShown);
-  }
-}
-
-Json errors_json(const std::vector<forecast::ItemError>& errors) {
-  Json out = Json::array();
-  for (const forecast::ItemError& bad : errors) {
-    out.push_back(Json::object({{"item", bad.item},
-                                {"code", errc_name(bad.error.code())},
-                                {"message", bad.error.message()}}));
-  }
-  return out;
 }
 
 Result<int> predict(const Arguments& arguments) {
@@ -81,6 +62,13 @@ Result<int> predict(const Arguments& arguments) {
   std::vector<forecast::ItemError> errors = std::move(table.set.errors);
   std::move(forecasts->errors.begin(), forecasts->errors.end(), std::back_inserter(errors));
   const std::string out = arguments.text("out");
+  if (forecasts->items.empty() && !errors.empty()) {
+    Error first = std::move(errors.front().error);
+    if (errors.size() > 1) {
+      first.add_note(fmt::format("{} more items failed", errors.size() - 1));
+    }
+    return std::move(first.add_note(out + " was not written"));
+  }
   HR_TRY(jobs::write_forecasts(out, forecasts->items));
   if (arguments.flag("json")) {
     fmt::print("{}\n", Json::object({{"out", out},
@@ -142,8 +130,7 @@ Result<int> evaluate(const Arguments& arguments) {
   HR_TRY(const auto history, jobs::load_series(spec), "history");
   spec.url = arguments.text("actuals");
   HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
-  HR_TRY(const auto comparison,
-         forecast::evaluate(forecasts, history.set.series, actuals.set.series));
+  HR_TRY(const auto comparison, jobs::judge(forecasts, history, actuals));
   return print_comparison(comparison, arguments.flag("json"));
 }
 

@@ -61,7 +61,7 @@ Result<int> train_global(const Arguments& arguments) {
   HR_TRY(const auto table, jobs::load_series(spec));
   HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
   install_interrupt_handler();
-  Progress progress("epochs", int64_t{resolved.members} * resolved.epochs);
+  Progress progress("epochs", int64_t{std::max(1, resolved.members)} * resolved.epochs);
   base::Mutex progress_mu;  // members may train on threads of their own
   int64_t epochs = 0;
   forecast::TrainContext context;
@@ -85,9 +85,11 @@ Result<int> train_global(const Arguments& arguments) {
   if (arguments.flag("json")) {
     fmt::print("{}\n", Json::object({{"model", version.reference()},
                                      {"registry", folder.string()},
-                                     {"training", trained->model.training}})
+                                     {"training", trained->model.training},
+                                     {"errors", errors_json(table.set.errors)}})
                            .dump());
   } else {
+    print_errors(table.set.errors);
     fmt::print("registered {} in {}\n", version.reference(), folder.string());
   }
   return table.set.errors.empty() ? kExitOk : kExitFailed;
@@ -108,7 +110,13 @@ Result<int> train_local(const Arguments& arguments) {
   spec.registry = absolute(arguments.text("registry"));
   spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(3));
   spec.slots = static_cast<int>(arguments.integer("slots").value_or(0));
-  HR_TRY(jobs::list_items(spec.table));  // a table that cannot be read is told before a run is made
+  // A table that no item can be read from is told before a run is made.
+  forecast::TrainOptions options;
+  HR_TRY(forecast::set_options(&options, spec.train));
+  spec.table.categories = options.categories;
+  spec.table.static_reals = options.static_reals;
+  spec.table.dynamic_reals = options.dynamic_reals;
+  HR_TRY(jobs::check_table(spec.table));
 
   const base::Path runs =
       arguments.has("dir") ? base::Path(arguments.text("dir")) : flow::runs_folder();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <vector>
 
 #include "headrace/base/random.h"
 #include "headrace/flow/engine_state_internal.h"
@@ -28,6 +29,18 @@ Error does_not_fit(std::string what) {
   return Error{Errc::mismatch, "flow: " + std::move(what) +
                                    "; the journal was written by another version of the engine or "
                                    "for another pipeline"};
+}
+
+/// Input that was wrong once is wrong in the next attempt too; only the machine's troubles may
+/// pass.
+bool is_of_the_input(const ActivityError& error) {
+  for (const Errc code : {Errc::invalid_argument, Errc::not_found, Errc::already_exists,
+                          Errc::mismatch, Errc::corrupt, Errc::unsupported}) {
+    if (error.code == errc_name(code)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void place_activities(const ActivityList& list, int parent, std::vector<ActivityPlace>* places,
@@ -194,7 +207,7 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
                                         run->losses, outcome.error.message);
   }
   if (outcome.kind == Outcome::Kind::failed || timed_out) {
-    if (run->retries < run->retry_max) {
+    if (run->retries < run->retry_max && !is_of_the_input(outcome.error)) {
       ++run->retries;
       run->phase = Phase::retry_wait;
       set_timer(run, now + seconds_to_micros(run->retry_interval));
@@ -203,6 +216,30 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
   }
   fail(run, std::move(outcome.error));
   return {};
+}
+
+/// Did an activity fail that this one, or a container of it, waited for through any number of
+/// others?
+bool Engine::State::follows_failure(const ActivityRun& run) const {
+  const Scope& scope = *run.scope;
+  std::vector<bool> seen(scope.runs.size(), false);
+  std::vector<const ActivityRun*> todo = {&run};
+  while (!todo.empty()) {
+    const ActivityRun* later = todo.back();
+    todo.pop_back();
+    for (const Dependency& dependency : later->activity->dependencies) {
+      const auto index = static_cast<size_t>(dependency.index);
+      const ActivityRun& before = scope.runs[index];
+      if (before.status == Status::failed || before.status == Status::cancelled) {
+        return true;
+      }
+      if (!seen[index]) {
+        seen[index] = true;
+        todo.push_back(&before);
+      }
+    }
+  }
+  return scope.owner != nullptr && follows_failure(*scope.owner);
 }
 
 void Engine::State::on_tick() {

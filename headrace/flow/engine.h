@@ -183,6 +183,8 @@ class Engine {
   Result<CallSpec> evaluate_call(uint64_t attempt);
   /// Key, path and number of an attempt without evaluating anything; nullopt when it does not run.
   std::optional<CallSpec> describe(uint64_t attempt) const;
+  /// Whether something that the activity of a running attempt waited for had failed.
+  bool follows_failure(uint64_t attempt) const;
   /// Evaluate the items of a ForEach and choose their keys.
   Result<ItemList> evaluate_items(uint64_t run);
   /// Attempts that run, with their slots.

@@ -93,6 +93,11 @@ class RunContext final : public Context {
   base::Rng rng_;
 };
 
+Error of_activity(const Error& error, const ActivityRun& run) {
+  return Error{error.code(),
+               fmt::format("{} of activity '{}'", error.message(), run.activity->name)};
+}
+
 }  // namespace
 
 Result<Json> Engine::State::evaluate(const Template& value, ActivityRun* run, const Json* item) {
@@ -100,7 +105,8 @@ Result<Json> Engine::State::evaluate(const Template& value, ActivityRun* run, co
     return value.constant();
   }
   RunContext context(this, run->scope, item, base::derive_seed(seed, ++evaluations));
-  return value.evaluate(context);
+  auto result = value.evaluate(context);
+  return result.ok() ? std::move(result) : Result<Json>(of_activity(result.error(), *run));
 }
 
 Json Engine::State::pipeline_value() const {
@@ -207,6 +213,11 @@ std::optional<CallSpec> Engine::describe(uint64_t attempt) const {
   return call;
 }
 
+bool Engine::follows_failure(uint64_t attempt) const {
+  const auto it = state_->by_id.find(attempt);
+  return it != state_->by_id.end() && state_->follows_failure(*it->second);
+}
+
 Result<CallSpec> Engine::evaluate_call(uint64_t attempt) {
   auto call = describe(attempt);
   if (!call) {
@@ -217,8 +228,11 @@ Result<CallSpec> Engine::evaluate_call(uint64_t attempt) {
   // attempt, also after a restart, must see the same guid().
   RunContext context(state_.get(), run->scope, nullptr,
                      base::derive_seed(state_->seed, call->path));
-  HR_TRY(const auto properties, run->activity->properties.evaluate(context));
-  properties.dump_to(&call->properties);
+  const auto properties = run->activity->properties.evaluate(context);
+  if (!properties.ok()) {
+    return of_activity(properties.error(), *run);
+  }
+  properties->dump_to(&call->properties);
   call->digest = base::xxh3_64(call->properties);
   return *std::move(call);
 }

@@ -145,6 +145,7 @@ struct Engine::State {
   Result<void> on_started(const Started& event);
   Result<void> on_items(ItemsKnown event);
   Result<void> on_attempt(AttemptEnded event);
+  bool follows_failure(const ActivityRun& run) const;
   void on_tick();
   void on_cancel(const CancelRequested& event);
   void on_resumed(const Resumed& event);

@@ -442,6 +442,19 @@ Template Template::compile(const Json& value,
 
 bool Template::is_constant() const { return part_ == nullptr; }
 
+namespace {
+
+/// The place says where; whoever reads a log without the file at hand wants the text itself too.
+Error told_with(const Error& error, const Expression& expression) {
+  constexpr size_t kShown = 200;
+  const std::string& text = expression.text();
+  return Error{error.code(),
+               fmt::format("{}; in the expression \"{}{}\"", error.message(),
+                           text.substr(0, kShown), text.size() > kShown ? "..." : "")};
+}
+
+}  // namespace
+
 Result<Json> Template::evaluate(Context& context) const {
   if (part_ == nullptr) {
     return constant_;
@@ -451,7 +464,9 @@ Result<Json> Template::evaluate(Context& context) const {
       return part.constant;
     }
     if (part.kind == Part::Kind::expression) {
-      return part.expression.evaluate(context);
+      auto value = part.expression.evaluate(context);
+      return value.ok() ? std::move(value)
+                        : Result<Json>(told_with(value.error(), part.expression));
     }
     Json out = part.kind == Part::Kind::array ? Json::array() : Json::object();
     for (size_t i = 0; i < part.children.size(); ++i) {

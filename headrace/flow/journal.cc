@@ -235,18 +235,16 @@ Result<std::optional<Event>> EventDecoder::decode(RecordType type, std::string_v
 
 Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& header) {
   const base::Path path = journal_path(run_folder);
-  std::error_code code;
-  if (std::filesystem::exists(path, code)) {
-    return Error{Errc::already_exists,
-                 path.string() +
-                     " is there already: this folder belongs to another run; name a new "
-                     "folder, or continue that run with headrace flow resume"};
-  }
-  HR_TRY(auto log, base::AppendLog::open(path, {}, [](uint8_t, std::string_view) -> Result<void> {
-           return Error{Errc::already_exists, "another engine made this run a moment ago"};
+  // A journal without a record, which a full disk leaves, is no run and may be begun again.
+  HR_TRY(auto log, base::AppendLog::open(path, {}, [&](uint8_t, std::string_view) -> Result<void> {
+           return Error{Errc::already_exists,
+                        path.string() +
+                            " is there already: this folder belongs to another run; name a new "
+                            "folder, or continue that run with headrace flow resume"};
          }));
   Journal journal(std::move(log));
   HR_TRY(journal.append_record(RecordType::run, header.to_json().dump()));
+  HR_TRY(journal.wait_committed());  // told here, "the disk is full" means that nothing has begun
   return journal;
 }
 

@@ -86,7 +86,8 @@ Result<void> Replay::on_record(uint8_t type, std::string_view payload) {
     ++resumes_;
   } else if (const auto* attempt = std::get_if<AttemptEnded>(&event->body);
              attempt != nullptr && options_.keep_outcomes &&
-             attempt->outcome.kind == Outcome::Kind::succeeded && attempt->outcome.output_kept) {
+             attempt->outcome.kind == Outcome::Kind::succeeded && attempt->outcome.output_kept &&
+             !engine_->follows_failure(attempt->attempt)) {
     finished_.insert_or_assign({decoder_.attempt_path(), attempt->outcome.digest},
                                attempt->outcome);
   }

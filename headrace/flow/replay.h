@@ -28,7 +28,8 @@ struct ReplayOptions {
   base::Path run_folder;
 };
 
-/// What succeeded, by path and digest of the evaluated properties.
+/// What succeeded, but for what came after a failure: that looked at what the failure left and is
+/// to look again. By path and digest of the evaluated properties.
 using FinishedWork = std::map<std::pair<std::string, uint64_t>, Outcome>;
 
 /// Feed it a journal's records; afterwards it holds the run as the journal knows it.

@@ -45,12 +45,10 @@ Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folde
   return base::replace_file(run_folder / "secrets.json", secrets.dump() + "\n", 0600);
 }
 
-Error resumable(Error error, const std::string& run) {
+Error resumable(Error error, const base::Path& run_folder) {
   if (error.code() == Errc::out_of_space) {
-    error.add_note(
-        "nothing that had ended is lost; free some space, then continue with: headrace "
-        "flow resume " +
-        run);
+    error.add_note("nothing that had ended is lost; continue then with: headrace flow resume " +
+                   run_folder.string());
   }
   return error;
 }
@@ -61,7 +59,7 @@ Result<RunResult> drive(Journal journal, std::unique_ptr<Engine> engine, const R
   driver->reuse(std::move(finished));
   auto result = driver->run(std::move(first));
   if (!result.ok()) {
-    return resumable(std::move(result).error(), header.run_id);
+    return resumable(std::move(result).error(), options.folder);
   }
   return result;
 }
@@ -161,12 +159,9 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   HR_TRY(const auto lock, lock_run(options.folder, "headrace flow run"));
   EngineOptions engine_settings = engine_options(header, false);
   HR_TRY(split_secrets(*request.pipeline, options.folder, &header.parameters));
-  auto journal = Journal::create(options.folder, header);
-  if (!journal.ok()) {
-    return resumable(std::move(journal).error(), header.run_id);
-  }
+  HR_TRY(auto journal, Journal::create(options.folder, header));
   auto engine = std::make_unique<Engine>(request.pipeline, std::move(engine_settings));
-  return drive(*std::move(journal), std::move(engine), header, options,
+  return drive(std::move(journal), std::move(engine), header, options,
                {base::Micros(0), Started{options.slots}}, {});
 }
 
@@ -191,7 +186,9 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   }
   HR_TRY(const Changed document, compare_document(replay.header(), request));
   Engine& engine = replay.engine();
-  const bool again = request.retry_failed && engine.status() != Status::succeeded;
+  // A pipeline may succeed in spite of failed items: a later activity waited for Completed.
+  const bool all_well = engine.status() == Status::succeeded && engine.progress().items_failed == 0;
+  const bool again = request.retry_failed && !all_well;
   if (again || document.changed) {
     keep_orphaned_output(engine, options.folder);
     return restart(std::move(journal), &replay, document, options);

@@ -45,7 +45,8 @@ struct RunRequest {
 };
 
 struct ResumeRequest {
-  bool retry_failed = false;    ///< run again what failed; what succeeded with equal inputs is kept
+  bool retry_failed = false;    ///< run again what failed and what came after it; what else
+                                ///< succeeded with equal inputs is kept
   bool accept_changes = false;  ///< go on with the changed pipeline file
 };
 

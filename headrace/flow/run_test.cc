@@ -398,6 +398,46 @@ TEST_CASE("retry-failed runs again what failed, and only that") {
   CHECK(item(state, "8").outputs.at("do").at("exitcode").integer() == 0);
 }
 
+TEST_CASE(
+    "retry-failed also mends a run that succeeded in spite of failed items, and judges anew") {
+  const std::string judge =
+      R"json(, {"name": "judge", "type": "Custom", "dependsOn": [
+        {"activity": "each", "dependencyConditions": ["Completed"]}], "typeProperties":
+        {"command": "mkdir -p $HEADRACE_RUN_FOLDER/side; echo x >> $HEADRACE_RUN_FOLDER/side/judge"}})json";
+  const std::string first =
+      R"json(, {"name": "aside", "type": "Custom", "typeProperties":
+        {"command": "mkdir -p $HEADRACE_RUN_FOLDER/side; echo x >> $HEADRACE_RUN_FOLDER/side/aside"}})json";
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 4)", work("Custom", counting("test $HEADRACE_ITEM != 2 || test -e "
+                                                      "$HEADRACE_RUN_FOLDER/good"))) +
+      judge + first));
+  CHECK(run.start().status == Status::succeeded);
+  CHECK(item(run.state(), "2").status == Status::failed);
+  REQUIRE(base::replace_file(run.options.folder / "good", "").ok());
+
+  CHECK(run.resume({.retry_failed = true, .accept_changes = false}).status == Status::succeeded);
+  CHECK(item(run.state(), "2").status == Status::succeeded);
+  CHECK(run.resume({.retry_failed = true, .accept_changes = false}).status == Status::succeeded);
+
+  CHECK(side_effects(run.options.folder) ==
+        std::map<std::string, int>{
+            {"0", 1}, {"1", 1}, {"2", 2}, {"3", 1}, {"aside", 1}, {"judge", 2}});
+}
+
+TEST_CASE("a folder whose journal was left without a record takes a run") {
+  TestRun run(pipeline_text(work("NoOp", "")));
+  REQUIRE(base::make_folders(run.options.folder).ok());
+  for (const char* torn : {"", "HRLOG", "HRLOG001", "HRLOG001\x40\x01\x00"}) {
+    CAPTURE(torn);
+    std::filesystem::remove(run.options.folder / "journal");
+    REQUIRE(base::replace_file(run.options.folder / "journal", torn).ok());
+    CHECK(run.start().status == Status::succeeded);
+  }
+  const auto taken = start_run(run.request, run.options);
+  REQUIRE(!taken.ok());
+  CHECK(taken.error().code() == Errc::already_exists);
+}
+
 TEST_CASE("a changed pipeline is refused, or taken with the work that stays the same") {
   const std::string before =
       pipeline_text(loop_of("@range(0, 4)", work("Custom", counting("test $HEADRACE_ITEM != 2"))));

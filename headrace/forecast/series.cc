@@ -46,13 +46,17 @@ Result<void> check_series(const Series& series) {
     const double value = series.target[static_cast<size_t>(i)];
     if (std::isinf(value)) {
       return item_error(series.id,
-                        fmt::format("\"target\" is infinite at {}", stamp_text(series.stamp(i))));
+                        fmt::format("\"target\" is infinite at {}; replace the value, or leave it "
+                                    "empty to count as missing",
+                                    stamp_text(series.stamp(i))));
     }
     observed = observed || !std::isnan(value);
   }
   if (!observed) {
-    return item_error(series.id,
-                      fmt::format("none of {} target values is observed", series.length()));
+    return item_error(
+        series.id, fmt::format("none of {} target values is observed (all are null or NaN); fill "
+                               "them, or take the item out",
+                               series.length()));
   }
   for (const std::vector<double>& real : series.dynamic_reals) {
     if (real.size() < series.target.size()) {

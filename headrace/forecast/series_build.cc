@@ -158,7 +158,8 @@ class ItemBuilder {
       }
       if (i > 0 && *index == index_.back() && options_.duplicates == Duplicates::error) {
         return error(fmt::format(
-            "two rows have the time stamp {} (rows {} and {}); resolve them with aggregate = sum, "
+            "two rows have the time stamp {} (rows {} and {} of those read); resolve them with "
+            "aggregate = sum, "
             "mean "
             "or last; local times repeat an hour when daylight saving ends: convert them to UTC",
             stamp_text(stamp(i)), item_.rows[i - 1], item_.rows[i]));
@@ -200,7 +201,10 @@ class ItemBuilder {
     for (size_t i = 0; i < item_.rows.size(); ++i) {
       const double value = column[static_cast<size_t>(item_.rows[i])];
       if (std::isinf(value)) {
-        return error(fmt::format("\"{}\" is infinite at {}", name, stamp_text(stamp(i))));
+        return error(fmt::format(
+            "\"{}\" is infinite at {} (row {} of those read); replace the value, or leave it empty "
+            "to count as missing",
+            name, stamp_text(stamp(i)), item_.rows[i]));
       }
       if (std::isnan(value)) {
         continue;

@@ -95,9 +95,6 @@ void print_notes(const std::vector<std::string>& notes) {
 
 Result<Json> run_items(const ForecastProperties& properties) {
   HR_TRY(const auto items, list_items(properties.table));
-  if (items.empty()) {
-    return Error{Errc::not_found, "forecast: " + properties.table.url + " holds no items"};
-  }
   Json::Array ids(items.begin(), items.end());
   const auto count = static_cast<int64_t>(ids.size());
   return Json::object({{"items", Json(std::move(ids))}, {"count", count}});

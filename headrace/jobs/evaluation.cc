@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "headrace/base/log.h"
-#include "headrace/forecast/backtest.h"
 #include "headrace/jobs/forecast_store.h"
 #include "headrace/jobs/forecast_table.h"
 
@@ -159,12 +158,33 @@ Json spec_json(const TableSpec& spec) {
 
 }  // namespace
 
+Result<forecast::Comparison> judge(std::span<const forecast::Forecast> forecasts,
+                                   const SeriesTable& history, const SeriesTable& actuals) {
+  HR_TRY(auto comparison, forecast::evaluate(forecasts, history.set.series, actuals.set.series));
+  for (forecast::ItemError& absent : comparison.errors) {
+    for (const auto& [table, name] :
+         {std::pair(&history, "history"), std::pair(&actuals, "actuals")}) {
+      const auto& causes = table->set.errors;
+      const auto cause = std::find_if(causes.begin(), causes.end(),
+                                      [&](const auto& one) { return one.item == absent.item; });
+      if (cause != causes.end()) {
+        absent.error = cause->error;
+        absent.error.add_context(name);
+        break;
+      }
+    }
+  }
+  return comparison;
+}
+
 Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
                           const TableSpec& actuals) {
   HR_TRY(const auto stored, read_forecasts(run_folder));
   if (stored.empty()) {
-    return Error{Errc::not_found, "forecast: " + run_folder.string() +
-                                      " holds no forecasts; train local models in this run first"};
+    return Error{Errc::not_found,
+                 "forecast: " + run_folder.string() +
+                     " holds no forecasts: no local model was trained in this run; the errors of "
+                     "its items: headrace flow status RUN --items"};
   }
   std::vector<forecast::Forecast> forecasts;
   forecasts.reserve(stored.size());
@@ -181,8 +201,7 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
   } else {
     HR_TRY(const SeriesTable history, load_series(table));
     HR_TRY(const SeriesTable future, load_series(actuals), "actuals");
-    HR_TRY(const auto comparison,
-           forecast::evaluate(forecasts, history.set.series, future.set.series));
+    HR_TRY(const auto comparison, judge(forecasts, history, future));
     for (const forecast::ItemError& bad : comparison.errors) {
       base::log_warning("not judged: " + bad.error.message());
     }

@@ -3,16 +3,22 @@
 // the run's folder: forecasts.parquet, forecasts.csv, evaluation.json.
 #pragma once
 
-#include <map>
+#include <span>
 #include <string>
 
 #include "headrace/base/export.h"
 #include "headrace/base/file.h"
 #include "headrace/base/json.h"
 #include "headrace/base/result.h"
+#include "headrace/forecast/backtest.h"
 #include "headrace/jobs/series_table.h"
 
 namespace headrace::jobs {
+
+/// `forecast::evaluate` on what was read of two tables: an item whose rows could not be used has
+/// what is wrong with them in `errors`, not their absence.
+HR_API Result<forecast::Comparison> judge(std::span<const forecast::Forecast> forecasts,
+                                          const SeriesTable& history, const SeriesTable& actuals);
 
 /// Evaluate the forecasts stored under `run_folder`. `table` is the past they were made from,
 /// `actuals` what came; with an empty url the backtests that chose the models are summed up

@@ -29,18 +29,31 @@ Result<lake::Format> parse_format(const std::string& name) {
                "format is \"" + name + "\"; parquet, csv, wide_csv or jsonl is needed"};
 }
 
+/// One of the three columns of a long table.
+struct ColumnRole {
+  const char* option;  // "target"
+  const char* holds;   // "values"
+  std::initializer_list<const char*> usual;
+};
+constexpr ColumnRole kId = {"id", "item ids", {"item_id", "unique_id"}};
+constexpr ColumnRole kTime = {"time", "time stamps", {"timestamp", "ds"}};
+constexpr ColumnRole kTarget = {"target", "values", {"target", "y"}};
+
 /// The named column, or the first of the usual names that is there.
-std::string column_name(const std::string& named, const lake::Schema& schema,
-                        std::initializer_list<const char*> usual) {
-  if (!named.empty()) {
+Result<std::string> column_name(const std::string& named, const lake::Schema& schema,
+                                const ColumnRole& role, const std::string& url) {
+  if (!named.empty() && lake::find_field(schema, named) >= 0) {
     return named;
   }
-  for (const char* name : usual) {
-    if (lake::find_field(schema, name) >= 0) {
-      return name;
+  for (const char* name : role.usual) {
+    if (named.empty() && lake::find_field(schema, name) >= 0) {
+      return std::string(name);
     }
   }
-  return *usual.begin();
+  const std::string wanted = named.empty() ? *role.usual.begin() : named;
+  const Error missing = lake::missing_column(schema, wanted, url);
+  return Error{missing.code(), missing.message() + "; say which one holds the " + role.holds +
+                                   " with " + role.option + " (--" + role.option + ")"};
 }
 
 bool ends_with_any(const std::string& url, std::initializer_list<const char*> endings) {
@@ -75,11 +88,11 @@ Result<lake::Table> open_table(const TableSpec& spec) {
   return lake::Table::open(spec.url, options);
 }
 
-lake::SeriesColumns columns_of(const TableSpec& spec, const lake::Schema& schema) {
+Result<lake::SeriesColumns> columns_of(const TableSpec& spec, const lake::Schema& schema) {
   lake::SeriesColumns columns;
-  columns.id = column_name(spec.id, schema, {"item_id", "unique_id"});
-  columns.time = column_name(spec.time, schema, {"timestamp", "ds"});
-  columns.target = column_name(spec.target, schema, {"target", "y"});
+  HR_TRY(columns.id, column_name(spec.id, schema, kId, spec.url));
+  HR_TRY(columns.time, column_name(spec.time, schema, kTime, spec.url));
+  HR_TRY(columns.target, column_name(spec.target, schema, kTarget, spec.url));
   columns.categories = spec.categories;
   columns.reals = spec.static_reals;
   columns.reals.insert(columns.reals.end(), spec.dynamic_reals.begin(), spec.dynamic_reals.end());
@@ -151,15 +164,15 @@ Result<forecast::SeriesSet> build_set(const lake::SeriesRows& rows, const TableS
 }  // namespace
 
 Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec) {
-  HR_TRY(const lake::SeriesRows rows,
-         lake::read_series(reader, spec.url, columns_of(spec, reader.schema())));
+  HR_TRY(const auto columns, columns_of(spec, reader.schema()));
+  HR_TRY(const lake::SeriesRows rows, lake::read_series(reader, spec.url, columns));
   HR_TRY(check_zone(rows.zone, spec));
   return build_set(rows, spec);
 }
 
 Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::string>& items) {
   HR_TRY(const lake::Table table, open_table(spec));
-  const lake::SeriesColumns columns = columns_of(spec, table.schema());
+  HR_TRY(const auto columns, columns_of(spec, table.schema()));
   lake::SeriesRead read;
   read.items = items;
   HR_TRY(const lake::SeriesRows rows, lake::read_series(table, columns, read));
@@ -176,8 +189,21 @@ Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::st
 
 Result<std::vector<std::string>> list_items(const TableSpec& spec) {
   HR_TRY(const lake::Table table, open_table(spec));
-  HR_TRY(auto items, lake::list_items(table, columns_of(spec, table.schema()).id));
+  HR_TRY(const auto id, column_name(spec.id, table.schema(), kId, spec.url));
+  HR_TRY(auto items, lake::list_items(table, id));
+  if (items.ids.empty()) {
+    return Error{Errc::not_found,
+                 spec.url + " holds no items: it has no rows; add some, or name another table"};
+  }
   return std::move(items.ids);
+}
+
+Result<void> check_table(const TableSpec& spec) {
+  HR_TRY(const lake::Table table, open_table(spec));
+  HR_TRY(const auto columns, columns_of(spec, table.schema()));
+  HR_TRY(lake::check_series_columns(table, columns));
+  const int64_t time = lake::find_field(table.schema(), columns.time);
+  return check_zone(table.schema()[static_cast<size_t>(time)].zone, spec);
 }
 
 }  // namespace headrace::jobs

@@ -50,7 +50,11 @@ HR_API Result<SeriesTable> load_series(const TableSpec& spec,
 /// The same from a stream, such as one of Arrow's; `spec.url` names it in messages.
 HR_API Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec);
 
-/// Ids in the table, in the order of their first row.
+/// What `load_series` refuses whatever the items, without reading their rows: columns, types, the
+/// zone of the stamps, a table without rows.
+HR_API Result<void> check_table(const TableSpec& spec);
+
+/// Ids in the table, in the order of their first row. `not_found` when there are none.
 HR_API Result<std::vector<std::string>> list_items(const TableSpec& spec);
 
 }  // namespace headrace::jobs

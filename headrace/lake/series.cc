@@ -22,7 +22,7 @@ Error wrong_type(const std::string& where, const Field& field, std::string_view 
       field.file_type.empty() ? std::string(type_name(field.type)) : field.file_type;
   return Error{Errc::invalid_argument,
                fmt::format("{}: column {} is to be the {}, but it is {}; "
-                           "expected {}",
+                           "expected {}: convert it, or name another column",
                            where, json_quote(field.name), role, own, expected)};
 }
 
@@ -207,13 +207,19 @@ Result<SeriesRows> read_series(BatchReader& reader, const std::string& where,
   return out;
 }
 
-Result<SeriesRows> read_series(const Table& table, const SeriesColumns& columns,
-                               const SeriesRead& options) {
+Result<void> check_series_columns(const Table& table, const SeriesColumns& columns) {
   SeriesRows checked;
   HR_TRY(check_columns(table.schema(), table.url(), columns, &checked));
   if (table.rows() == 0) {
-    return Error{Errc::not_found, table.url() + ": the table has no rows"};
+    return Error{Errc::not_found,
+                 table.url() + ": the table has no rows; add some, or name another table"};
   }
+  return {};
+}
+
+Result<SeriesRows> read_series(const Table& table, const SeriesColumns& columns,
+                               const SeriesRead& options) {
+  HR_TRY(check_series_columns(table, columns));
   ReadOptions read{.columns = column_names(columns), .predicate = options.predicate};
   if (!options.items.empty() && !columns.id.empty()) {
     Condition items{.column = columns.id, .op = Op::in};

@@ -54,6 +54,9 @@ HR_API Result<SeriesRows> read_series(const Table& table, const SeriesColumns& c
 HR_API Result<SeriesRows> read_series(BatchReader& reader, const std::string& where,
                                       const SeriesColumns& columns = {});
 
+/// What `read_series` would refuse before it reads: names, types, a table without rows.
+HR_API Result<void> check_series_columns(const Table& table, const SeriesColumns& columns = {});
+
 /// Items and their number of rows, in order of appearance.
 struct Items {
   std::vector<std::string> ids;

@@ -17,6 +17,9 @@ namespace {
 
 constexpr std::string_view kFormatLine = "headrace-registry 1\n";
 
+constexpr std::string_view kNameAnother =
+    "; make it writable, or name another folder with HEADRACE_REGISTRY or --registry";
+
 struct NetworkType {
   int64_t magic;
   const char* name;
@@ -164,7 +167,16 @@ Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& opt
                                         "; headrace forecast train or headrace models import "
                                         "makes one"};
     }
-    HR_TRY(make_folder(folder, options));
+    if (std::filesystem::exists(folder, code)) {
+      return Error{
+          Errc::invalid_argument,
+          "registry: " + folder.string() + " is a file, not a folder" + std::string(kNameAnother)};
+    }
+    auto made = make_folder(folder, options);
+    if (!made.ok()) {
+      return Error{made.error().code(),
+                   "registry: " + made.error().message() + std::string(kNameAnother)};
+    }
   }
   HR_TRY(check_filesystem(folder));
   auto state = std::make_shared<State>(folder, options);

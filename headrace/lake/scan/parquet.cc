@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "headrace/base/checksum.h"
+#include "headrace/base/json.h"
 #include "headrace/lake/scan/arrow_internal.h"
 #include "headrace/lake/scan/parquet_internal.h"
 
@@ -30,18 +31,52 @@ std::string in_row_group(const std::string& path, int row_group) {
   return fmt::format("{}, row group {}", path, row_group);
 }
 
+/// Of damaged bytes: Arrow's words on one line (some end in newlines), and what to do.
+Error told(const Error& error) {
+  if (error.code() != Errc::corrupt) {
+    return error;
+  }
+  std::string text;
+  for (const char c : error.message()) {
+    const bool space = c == '\n' || c == ' ';
+    if (!space || (!text.empty() && text.back() != ' ')) {
+      text += space ? ' ' : c;
+    }
+  }
+  while (!text.empty() && (text.back() == ' ' || text.back() == '.')) {
+    text.pop_back();
+  }
+  constexpr std::string_view kNoise = ": Invalid: ";
+  if (const size_t at = text.find(kNoise); at != std::string::npos) {
+    text.replace(at, kNoise.size(), ": ");
+  }
+  return Error{Errc::corrupt, text +
+                                  "; the file is damaged or cut short: write or copy it again, or "
+                                  "take it out of the table"};
+}
+
+/// As `guarded`, for what reads a file's bytes.
+template <typename Body>
+auto reading(std::string_view where, const Body& body) -> decltype(body()) {
+  auto result = guarded(where, body);
+  return result.ok() ? std::move(result) : decltype(body())(told(result.error()));
+}
+
 /// The batches of a row group; owns the file's reader, which Arrow's batch reader only borrows.
 class ParquetRows final : public RowGroupRows {
  public:
-  ParquetRows(std::string where, Schema schema, std::unique_ptr<parquet::arrow::FileReader> file,
+  ParquetRows(std::string where, int row_group, Schema schema, std::vector<int> leaves,
+              std::unique_ptr<parquet::arrow::FileReader> file,
               std::unique_ptr<arrow::RecordBatchReader> batches)
       : where_(std::move(where)),
+        row_group_(row_group),
         schema_(std::move(schema)),
+        leaves_(std::move(leaves)),
         file_(std::move(file)),
         batches_(std::move(batches)) {}
 
   Result<std::optional<Batch>> next() override {
-    return guarded(where_, [&]() -> Result<std::optional<Batch>> {
+    auto result = guarded(where_, [&]() -> Result<std::optional<Batch>> {
       std::shared_ptr<arrow::RecordBatch> batch;
       HR_ARROW_OK(batches_->ReadNext(&batch), where_);
       if (batch == nullptr) {
@@ -50,11 +85,37 @@ class ParquetRows final : public RowGroupRows {
       HR_TRY(auto out, batch_of(schema_, *batch), where_);
       return std::optional<Batch>(std::move(out));
     });
+    if (result.ok() || result.error().code() != Errc::corrupt) {
+      return result;
+    }
+    return told(damaged_column().value_or(result.error()));
   }
 
  private:
+  /// Arrow does not say which column it could not decode: read them one by one until one fails.
+  std::optional<Error> damaged_column() {
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      const std::string where = fmt::format("{}, column {}", where_, json_quote(schema_[i].name));
+      const auto alone = guarded(where, [&]() -> Result<void> {
+        HR_ARROW(const auto batches, file_->GetRecordBatchReader({row_group_}, {leaves_[i]}),
+                 where);
+        std::shared_ptr<arrow::RecordBatch> batch;
+        do {
+          HR_ARROW_OK(batches->ReadNext(&batch), where);
+        } while (batch != nullptr);
+        return {};
+      });
+      if (!alone.ok()) {
+        return alone.error();
+      }
+    }
+    return std::nullopt;
+  }
+
   std::string where_;
+  int row_group_;
   Schema schema_;
+  std::vector<int> leaves_;  // of the columns in `schema_`
   std::unique_ptr<parquet::arrow::FileReader> file_;
   std::unique_ptr<arrow::RecordBatchReader> batches_;
 };
@@ -178,7 +239,7 @@ Result<std::unique_ptr<RowGroupRows>> ArrowParquetFile::read(int row_group,
                                                              int64_t batch_rows,
                                                              const ByteCounter& counter) const {
   const std::string where = in_row_group(path_, row_group);
-  return guarded(where, [&]() -> Result<std::unique_ptr<RowGroupRows>> {
+  return reading(where, [&]() -> Result<std::unique_ptr<RowGroupRows>> {
     std::vector<int> leaves;
     Schema schema;
     for (const int column : columns) {
@@ -193,8 +254,9 @@ Result<std::unique_ptr<RowGroupRows>> ArrowParquetFile::read(int row_group,
                  arrow_properties(columns, batch_rows)),
              where);
     HR_ARROW(auto batches, reader->GetRecordBatchReader({row_group}, leaves), where);
-    return std::unique_ptr<RowGroupRows>(std::make_unique<ParquetRows>(
-        where, std::move(schema), std::move(reader), std::move(batches)));
+    return std::unique_ptr<RowGroupRows>(
+        std::make_unique<ParquetRows>(where, row_group, std::move(schema), std::move(leaves),
+                                      std::move(reader), std::move(batches)));
   });
 }
 
@@ -204,9 +266,10 @@ Result<std::shared_ptr<const ParquetFile>> ParquetFile::open(const Storage& stor
                                                              const std::string& path, int64_t bytes,
                                                              const ByteCounter& counter) {
   if (bytes == 0) {
-    return Error{Errc::corrupt, path + ": the file is empty; a Parquet file has 12 bytes at least"};
+    return told(
+        Error{Errc::corrupt, path + ": the file is empty; a Parquet file has 12 bytes at least"});
   }
-  return guarded(path, [&]() -> Result<std::shared_ptr<const ParquetFile>> {
+  return reading(path, [&]() -> Result<std::shared_ptr<const ParquetFile>> {
     HR_TRY(auto file, storage.state().open(path, counter));
     const auto reader = parquet::ParquetFileReader::Open(file, reader_properties());
     auto out = std::make_shared<ArrowParquetFile>(storage, path, reader->metadata());

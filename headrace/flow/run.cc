@@ -178,7 +178,7 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   }
   HR_TRY(const auto lock, lock_run(options.folder, "headrace flow resume"));
   ReplayOptions replay_options;
-  replay_options.keep_outcomes = request.retry_failed || request.accept_changes;
+  replay_options.keep_outcomes = true;  // a restart may have stopped before it took them all over
   replay_options.run_folder = options.folder;
   Replay replay(std::move(replay_options));
   HR_TRY(auto journal, Journal::open(options.folder, [&](uint8_t type, std::string_view payload) {
@@ -210,7 +210,9 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   const Event first = engine.status() == Status::queued
                           ? Event{base::Micros(0), Started{options.slots}}
                           : Event{base::Micros(0), Resumed{options.slots}};
-  return drive(std::move(journal), replay.take_engine(), header, options, first, {});
+  FinishedWork finished = replay.restarts() > 0 ? replay.take_finished() : FinishedWork{};
+  return drive(std::move(journal), replay.take_engine(), header, options, first,
+               std::move(finished));
 }
 
 Result<void> cancel_run(const base::Path& run_folder, std::string_view item,

@@ -123,6 +123,50 @@ std::map<std::string, int> side_effects(const base::Path& run_folder) {
   return counts;
 }
 
+/// A descriptor that interrupts a run, and what makes it readable.
+struct Interrupt {
+  base::Fd read_end;
+  base::Fd write_end;
+
+  Interrupt() {
+    int ends[2] = {-1, -1};
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    read_end = base::Fd(ends[0]);
+    write_end = base::Fd(ends[1]);
+  }
+  void raise() const { CHECK(::write(write_end.get(), "x", 1) == 1); }
+};
+
+/// Wait for something that another thread or process does.
+bool comes_true(const std::function<bool()>& condition,
+                std::chrono::seconds limit = std::chrono::seconds(20)) {
+  const base::Deadline deadline = base::Deadline::in(limit);
+  while (!condition()) {
+    if (deadline.passed()) {
+      return false;
+    }
+    base::sleep_for(milliseconds(5));
+  }
+  return true;
+}
+
+/// Does a process of this group still run? Zombies do not.
+bool group_runs(const std::string& group) {
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", code)) {
+    const std::string stat = base::read_file(entry.path() / "stat", 4096).value_or("");
+    const size_t end = stat.rfind(") ");
+    if (end == std::string::npos || stat[end + 2] == 'Z') {
+      continue;
+    }
+    const size_t parent_end = stat.find(' ', end + 4);  // state, parent, group
+    if (stat.substr(parent_end + 1).starts_with(group + " ")) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// An engine in a process of its own.
 proc::Child engine_process(std::vector<std::string> arguments) {
   proc::ChildOptions options;
@@ -626,6 +670,35 @@ TEST_CASE("runs are found by id, by the beginning of it, by folder and as latest
   CHECK(*find_run("latest", runs.path()) == runs / "bb33");
   CHECK(find_run("aa", runs.path()).error().code() == Errc::invalid_argument);
   CHECK(find_run("zz", runs.path()).error().message().find("there are: ") != std::string::npos);
+}
+
+TEST_CASE("what an interrupted retry had not come to is still not run again by a plain resume") {
+  TestRun run(pipeline_text(loop_of(
+      "@range(0, 12)",
+      work("Custom", counting("test $HEADRACE_ITEM -gt 1 || { test -e $HEADRACE_RUN_FOLDER/good && "
+                              "sleep $(cat $HEADRACE_RUN_FOLDER/good); }")))));
+  CHECK(run.start().status == Status::failed);  // 0 and 1, which come first and take both slots
+  REQUIRE(base::replace_file(run.options.folder / "good", "600").ok());
+  const Interrupt interrupt;
+  run.options.interrupt_fd = interrupt.read_end.get();
+  base::Thread other("interrupter", [&] {
+    CHECK(comes_true([&] {
+      auto counts = side_effects(run.options.folder);
+      return counts["0"] == 2 && counts["1"] == 2;
+    }));
+    interrupt.raise();
+  });
+  CHECK(run.resume({.retry_failed = true, .accept_changes = false}).interrupted);
+  other.join();
+  run.options.interrupt_fd = -1;
+  REQUIRE(base::replace_file(run.options.folder / "good", "0").ok());
+
+  CHECK(run.resume().status == Status::succeeded);
+
+  for (const auto& [key, count] : side_effects(run.options.folder)) {
+    CAPTURE(key);
+    CHECK(count == (key == "0" || key == "1" ? 3 : 1));
+  }
 }
 
 }  // namespace headrace::flow

@@ -701,4 +701,23 @@ TEST_CASE("what an interrupted retry had not come to is still not run again by a
   }
 }
 
+TEST_CASE("nothing of a command outlives an engine that is killed") {
+  TestRun run(pipeline_text(work(
+      "Custom", R"json("command": "echo $$ > $HEADRACE_RUN_FOLDER/group; sleep 600; true")json")));
+  proc::Child engine =
+      engine_process({"run", (run.folder / "pl.json").string(), run.options.folder.string(), "1"});
+  REQUIRE(comes_true([&] { return run.file("group").ends_with('\n'); }));
+  std::string group = run.file("group");
+  group.pop_back();
+  REQUIRE(comes_true([&] { return group_runs(group); }));
+
+  ::kill(static_cast<pid_t>(engine.pid()), SIGKILL);  // the engine alone
+  REQUIRE(engine.wait(milliseconds(10'000)).ok());
+
+  CHECK(comes_true([&] { return !group_runs(group); }, std::chrono::seconds(5)));
+  if (group_runs(group)) {
+    ::kill(-std::stoi(group), SIGKILL);
+  }
+}
+
 }  // namespace headrace::flow

@@ -110,6 +110,9 @@ Result<void> WorkerPool::State::spawn(int index) {
   child.err = {.to = proc::Output::To::with_out, .path = {}};
   child.fds = {{theirs.get(), kSocketNumber}};
   child.threads = 1;
+  // When we are gone the worker ends its command with the whole group, then itself. Killed at once
+  // it could not, and what the command's shell has started would live on.
+  child.die_with_parent = false;
   HR_TRY(slot.child, proc::Child::spawn(std::move(child)));
   slot.socket = std::move(ours);
   slot.reader = FrameReader();

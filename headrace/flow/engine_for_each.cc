@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "headrace/base/random.h"
 #include "headrace/flow/engine_state_internal.h"
 #include "headrace/flow/value.h"
 
@@ -74,7 +75,8 @@ void Engine::State::start_for_each(ActivityRun* run) {
 
 Result<ItemList> Engine::State::make_items(ActivityRun* run) {
   const Activity& activity = *run->activity;
-  HR_TRY(auto value, evaluate(activity.items, run), "InvalidTemplate");
+  const uint64_t own_seed = base::derive_seed(seed, path_of(*run));
+  HR_TRY(auto value, evaluate_outside(activity.items, run, own_seed), "InvalidTemplate");
   if (value.is_string()) {  // users pass arrays through string parameters
     auto parsed = parse_json(value.string(), "items");
     if (parsed.ok() && parsed->is_array()) {
@@ -98,7 +100,9 @@ Result<ItemList> Engine::State::make_items(ActivityRun* run) {
   std::unordered_set<std::string> seen;
   if (named) {
     for (const Json& item : items) {
-      HR_TRY(const auto key, evaluate(activity.expression, run, &item), "InvalidTemplate");
+      const uint64_t item_seed = base::derive_seed(own_seed, static_cast<uint64_t>(list.size()));
+      HR_TRY(const auto key, evaluate_outside(activity.expression, run, item_seed, &item),
+             "InvalidTemplate");
       const std::string text = value_text(key);
       if (text.empty() || !seen.insert(text).second) {
         return Error{Errc::invalid_argument,

@@ -202,6 +202,8 @@ struct Engine::State {
 
   // engine_context.cc
   Result<Json> evaluate(const Template& value, ActivityRun* run, const Json* item = nullptr);
+  Result<Json> evaluate_outside(const Template& value, ActivityRun* run, uint64_t with_seed,
+                                const Json* item = nullptr);
   Result<Value> activity_value(const Scope* scope, std::string_view name);
   ActivityRun* find_run(const Scope* scope, int activity_id);
   const Json& view_of(ActivityRun* run);

@@ -769,4 +769,27 @@ TEST_CASE("100,000 queued items take well under 1 KiB each") {
   CHECK_MESSAGE(bytes / 100'000 < 100, bytes);
 }
 
+TEST_CASE("computed items and keys leave guid() and rand() as a replay gives them") {
+  const auto pipeline = pipeline_of(R"json({"name": "p", "properties": {"activities": [
+    {"name": "each", "type": "ForEach", "typeProperties": {
+       "items": "@range(0, add(3, mul(0, rand(0, 10))))", "itemKey": "@concat('k', item(), guid())",
+       "activities": [{"name": "do", "type": "NoOp", "typeProperties": {"i": "@item()"}}]}},
+    {"name": "id", "type": "SetVariable",
+       "dependsOn": [{"activity": "each", "dependencyConditions": ["Succeeded"]}],
+       "typeProperties": {"variableName": "v", "value": "@guid()"}},
+    {"name": "hold", "type": "NoOp",
+       "dependsOn": [{"activity": "id", "dependencyConditions": ["Succeeded"]}],
+       "typeProperties": {}}],
+    "variables": {"v": {"type": "String"}}}})json");
+  Simulator simulator(pipeline, [](const CallSpec&) { return works(); });
+  simulator.run({}, 3);
+  const std::string live = simulator.engine().variables().dump();
+  CHECK(live.size() > 36);
+
+  simulator.kill_engine(2);
+
+  CHECK(simulator.engine().variables().dump() == live);
+  CHECK(simulator.run() == Status::succeeded);
+}
+
 }  // namespace headrace::flow

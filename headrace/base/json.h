@@ -94,6 +94,8 @@ class HR_API Json {
   /// name.
   std::string dump(int indent = 0, bool sorted = false) const;
   void dump_to(std::string* out, int indent = 0, bool sorted = false) const;
+  /// Compact text that reads back as the same kinds too: the real 2 is "2.0".
+  std::string dump_exact() const;
 
  private:
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> value_;

@@ -91,3 +91,14 @@ TEST_CASE("equality ignores order of members and kind of number") {
   CHECK(*parse_json(R"({"a":1,"b":[2.0]})") == *parse_json(R"({"b":[2],"a":1.0})"));
   CHECK_FALSE(*parse_json(R"({"a":1})") == *parse_json(R"({"a":"1"})"));
 }
+
+TEST_CASE("an exact text keeps integers and reals apart") {
+  const Json value = Json::object({{"r", 2.0}, {"i", 2}, {"a", Json::Array{-0.0, 1e30, 0.5}}});
+
+  CHECK(value.dump_exact() == R"json({"r":2.0,"i":2,"a":[-0.0,1e+30,0.5]})json");
+
+  const Json back = *parse_json(value.dump_exact());
+  CHECK(back.at("r").kind() == Json::Kind::real);
+  CHECK(back.at("i").kind() == Json::Kind::integer);
+  CHECK(back.at("a").items()[0].kind() == Json::Kind::real);
+}

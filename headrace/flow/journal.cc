@@ -246,7 +246,7 @@ Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& h
            return Error{Errc::already_exists, "another engine made this run a moment ago"};
          }));
   Journal journal(std::move(log));
-  HR_TRY(journal.append_record(RecordType::run, header.to_json().dump()));
+  HR_TRY(journal.append_record(RecordType::run, header.to_json().dump_exact()));
   return journal;
 }
 
@@ -268,7 +268,7 @@ Result<void> Journal::append_record(RecordType type, std::string_view payload) {
 }
 
 Result<void> Journal::append_restart(const RunHeader& header) {
-  return append_record(RecordType::restart, header.to_json().dump());
+  return append_record(RecordType::restart, header.to_json().dump_exact());
 }
 
 Result<void> Journal::append(const Event& event, std::string_view attempt_path) {

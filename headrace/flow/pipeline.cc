@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "headrace/flow/text.h"
 
@@ -43,7 +44,7 @@ Result<Json> to_number(const Parameter& parameter, const Json& value) {
       }
       return Json(static_cast<int64_t>(number));
     }
-    return value;
+    return integral ? value : Json(number);
   }
   if (value.is_string()) {
     const std::string_view text = trim_text(value.string());
@@ -54,7 +55,7 @@ Result<Json> to_number(const Parameter& parameter, const Json& value) {
       return Json(whole);
     }
     if (!integral && std::from_chars(text.begin(), text.end(), real).ptr == text.end() &&
-        !text.empty()) {
+        !text.empty() && std::isfinite(real)) {
       return Json(real);
     }
   }

@@ -42,7 +42,7 @@ Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folde
   if (secrets.members().empty()) {
     return {};
   }
-  return base::replace_file(run_folder / "secrets.json", secrets.dump() + "\n", 0600);
+  return base::replace_file(run_folder / "secrets.json", secrets.dump_exact() + "\n", 0600);
 }
 
 Error resumable(Error error, const std::string& run) {

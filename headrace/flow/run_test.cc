@@ -720,4 +720,31 @@ TEST_CASE("nothing of a command outlives an engine that is killed") {
   }
 }
 
+TEST_CASE("parameters keep their kind of number when a run is resumed") {
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 4)",
+              work("Custom", R"json("command": "test ! -e $HEADRACE_RUN_FOLDER/wait || sleep 600",
+                  "extendedProperties": {"x": "@div(pipeline().parameters.x, 4)",
+                                         "y": "@div(pipeline().parameters.o.y[0], 4)"})json")) +
+          R"json(, {"name": "after", "type": "NoOp",
+                  "dependsOn": [{"activity": "each", "dependencyConditions": ["Succeeded"]}],
+                  "typeProperties": {"x": "@div(pipeline().parameters.x, 4)",
+                                     "y": "@div(pipeline().parameters.o.y[0], 4)",
+                                     "i": "@div(pipeline().parameters.i, 4)"}})json",
+      R"json(, "parameters": {"x": {"type": "Float"}, "i": {"type": "Int"},
+                                  "o": {"type": "Object"}})json"));
+  run.request.arguments.set("x", "2.0");
+  run.request.arguments.set("i", "2");
+  run.request.arguments.set("o", R"json({"y": [2.0]})json");
+  const Interrupt interrupt;
+  run.options.interrupt_fd = interrupt.read_end.get();
+  interrupt.raise();
+  CHECK(run.start().interrupted);
+  run.options.interrupt_fd = -1;
+
+  CHECK(run.resume().status == Status::succeeded);
+
+  CHECK(run.state().find("after")->output.dump() == R"json({"x":0.5,"y":0.5,"i":0})json");
+}
+
 }  // namespace headrace::flow

@@ -28,6 +28,8 @@ struct RunOptions {
   /// serve_worker.
   std::vector<std::string> worker_command = {"/proc/self/exe", "flow", "worker", "--fd", "{fd}"};
   std::chrono::milliseconds grace{10'000};  ///< between SIGTERM and SIGKILL of a stopped attempt
+  /// How long a slot may fail to start its worker before the run ends, resumable, with the cause.
+  std::chrono::milliseconds worker_patience{60'000};
   int interrupt_fd = -1;  ///< readable: stop at once and leave a run that can be resumed
   /// What has ended and is durable, in order.
   std::function<void(const Report& report)> on_report;

@@ -747,4 +747,54 @@ TEST_CASE("parameters keep their kind of number when a run is resumed") {
   CHECK(run.state().find("after")->output.dump() == R"json({"x":0.5,"y":0.5,"i":0})json");
 }
 
+TEST_CASE("a slot that cannot start its worker costs no item, and takes part again when it can") {
+  TestRun run(pipeline_text(loop_of("@range(0, 8)", work("Custom", counting("sleep 0.02")))));
+  const base::Path blocked = run.options.folder / "workers/1.log";
+  REQUIRE(base::make_folders(blocked).ok());
+  base::Thread other("helper", [&] {
+    CHECK(comes_true([&] { return side_effects(run.options.folder).size() >= 7; }));
+    std::filesystem::remove(blocked);
+  });
+
+  CHECK(run.start().status == Status::succeeded);
+
+  other.join();
+  for (const ItemState& one : run.state().find("each")->items) {
+    CAPTURE(one.key);
+    CHECK(one.attempts == 1);
+  }
+}
+
+TEST_CASE("a slot that cannot start its worker for long ends the run, which goes on later") {
+  TestRun run(pipeline_text(loop_of("@range(0, 8)", work("Custom", counting()))));
+  const base::Path blocked = run.options.folder / "workers/1.log";
+  REQUIRE(base::make_folders(blocked).ok());
+  run.options.worker_patience = milliseconds(500);
+
+  const auto ended = start_run(run.request, run.options);
+
+  REQUIRE(!ended.ok());
+  CHECK(ended.error().message().find("workers/1.log") != std::string::npos);
+  CHECK(ended.error().message().find("headrace flow resume ") != std::string::npos);
+  CHECK(run.state().status == Status::in_progress);
+  std::filesystem::remove(blocked);
+  CHECK(run.resume().status == Status::succeeded);
+  for (const auto& [key, count] : side_effects(run.options.folder)) {
+    CHECK(count == 1);
+  }
+}
+
+TEST_CASE("an attempt whose worker cannot be started can be cancelled") {
+  TestRun run(pipeline_text(work("NoOp", "")), 1);
+  REQUIRE(base::make_folders(run.options.folder / "workers/0.log").ok());
+  base::Thread other("canceller", [&] {
+    CHECK(comes_true([&] { return run.exists("lock") && run.exists("journal"); }));
+    const auto cancelled = cancel_run(run.options.folder, "", std::chrono::seconds(20));
+    CHECK_MESSAGE(cancelled.ok(), (cancelled.ok() ? "" : cancelled.error().message()));
+  });
+
+  CHECK(run.start().status == Status::cancelled);
+  other.join();
+}
+
 }  // namespace headrace::flow

@@ -121,8 +121,16 @@ Result<void> WorkerPool::State::spawn(int index) {
   slot.group = 0;
   slot.kill_at = kNever;
   ++processes;
-  HR_TRY(watch(slot.socket.get(), index, EPOLLIN, EPOLL_CTL_ADD));
-  return watch(slot.child->event_fd(), index, EPOLLIN, EPOLL_CTL_ADD);
+  Result<void> watched = watch(slot.socket.get(), index, EPOLLIN, EPOLL_CTL_ADD);
+  if (watched.ok()) {
+    watched = watch(slot.child->event_fd(), index, EPOLLIN, EPOLL_CTL_ADD);
+  }
+  if (!watched.ok()) {
+    slot.socket.reset();
+    slot.child.reset();
+    --processes;
+  }
+  return watched;
 }
 
 bool WorkerPool::State::read_frames(int index, std::vector<Ended>* ended) {

@@ -152,7 +152,7 @@ Result<void> Driver::stop(const StopAttempt& stop) {
 
 /// Hand a call to its slot's worker. When that cannot be started it is tried again, with growing
 /// pauses; a slot that can start none for long ends the run, which goes on when it is resumed.
-Result<void> Driver::call(int slot, CallFrame frame) {
+Result<void> Driver::hand_over(int slot, CallFrame frame) {
   constexpr Micros kPauseMin = std::chrono::milliseconds(100);
   constexpr Micros kPauseMax = std::chrono::seconds(10);
   const Result<void> called = pool_.call(slot, frame);
@@ -180,7 +180,7 @@ Result<void> Driver::call(int slot, CallFrame frame) {
   return {};
 }
 
-Result<void> Driver::call_again() {
+Result<void> Driver::hand_over_again() {
   std::vector<std::pair<int, CallFrame>> due;
   for (const auto& [slot, waiting] : waiting_) {
     if (waiting.again_at <= base::system_clock().monotonic()) {
@@ -188,7 +188,7 @@ Result<void> Driver::call_again() {
     }
   }
   for (auto& [slot, frame] : due) {
-    HR_TRY(call(slot, std::move(frame)));
+    HR_TRY(hand_over(slot, std::move(frame)));
   }
   return {};
 }
@@ -219,7 +219,7 @@ Result<void> Driver::begin(const StartAttempt& start) {
   InFlight& flight = flights_[static_cast<size_t>(start.slot)];
   flight = {start.attempt,  call->attempt, std::move(call->path), std::move(call->item_key),
             call->activity, call->digest};
-  return call(start.slot, std::move(frame));
+  return hand_over(start.slot, std::move(frame));
 }
 
 Result<void> Driver::give_items(uint64_t run) {
@@ -357,7 +357,7 @@ Result<bool> Driver::turn() {
     }
   }
   pool_.on_time();
-  HR_TRY(call_again());
+  HR_TRY(hand_over_again());
   for (WorkerPool::Ended& ended : ended_) {
     HR_TRY(take_ended(std::move(ended)));
   }

@@ -52,8 +52,8 @@ class Driver {
   Result<void> take(Event event, std::string_view attempt_path = {});
   Result<void> act();
   Result<void> begin(const StartAttempt& start);
-  Result<void> call(int slot, CallFrame frame);
-  Result<void> call_again();
+  Result<void> hand_over(int slot, CallFrame frame);
+  Result<void> hand_over_again();
   Result<void> stop(const StopAttempt& stop);
   Result<void> give_items(uint64_t run);
   Result<void> take_ended(WorkerPool::Ended ended);

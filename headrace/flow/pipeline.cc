@@ -136,6 +136,13 @@ bool has_errors(const std::vector<Diagnostic>& diagnostics) {
                      [](const Diagnostic& one) { return one.severity == Severity::error; });
 }
 
+bool Variable::takes(const Json& value) const {
+  return type == "String"    ? value.is_string()
+         : type == "Bool"    ? value.is_bool()
+         : type == "Integer" ? value.is_integer()
+                             : value.is_array();
+}
+
 const Parameter* Pipeline::find_parameter(std::string_view wanted) const {
   return find_named(parameters, wanted);
 }

@@ -2,6 +2,7 @@
 // The binary `headrace`: collect the commands of all planes, read the command line, run one.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 
 #include "headrace/cli/args.h"
@@ -30,6 +31,8 @@ std::vector<Command> all_commands() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Whoever started us may have ignored it, and then the kernel takes our children's ends.
+  std::signal(SIGCHLD, SIG_DFL);
   const std::vector<Command> commands = all_commands();
   const std::vector<std::string> words(argv + 1, argv + argc);
   const headrace::cli::Parsed parsed =

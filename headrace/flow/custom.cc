@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "headrace/flow/engine.h"
 #include "headrace/flow/value.h"
@@ -17,6 +18,9 @@ namespace headrace::flow {
 namespace {
 
 constexpr std::string_view kOutputMark = "##headrace-output ";
+/// The worker's file holds the whole output until the log keeps head and tail of it, so the only
+/// bound here is on one line.
+constexpr int64_t kLineBytesMax = int64_t{32} << 20;
 constexpr auto kWaitMax = std::chrono::seconds(3600);
 
 /// Folder in which the command runs; what we put there goes again when nothing else is in it.
@@ -114,6 +118,8 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   options.folder = work.path();
   options.environment = environment_of(call);
   options.threads = 1;
+  options.line_bytes_max = kLineBytesMax;
+  options.lines_bytes_max = std::numeric_limits<int64_t>::max();
   options.on_line = [&](proc::Stream stream, std::string_view line) {
     wrote = true;
     std::string whole(line);

@@ -797,4 +797,27 @@ TEST_CASE("an attempt whose worker cannot be started can be cancelled") {
   other.join();
 }
 
+TEST_CASE("an output line after 17 MB of others counts, and the log keeps its end") {
+  TestRun run(pipeline_text(work(
+      "Custom",
+      R"json("command": "yes xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx | head -c 17000000; echo '##headrace-output {\"n\": 1}'; echo the end")json")));
+
+  CHECK(run.start().status == Status::succeeded);
+
+  CHECK(run.state().find("do")->output.at("customOutput").at("n").integer() == 1);
+  const std::string log = run.file("activities/do.1.log");
+  CHECK(log.ends_with("the end\n"));
+  CHECK(log.find("bytes left out") != std::string::npos);
+}
+
+TEST_CASE("an output line may be long") {
+  TestRun run(pipeline_text(work(
+      "Custom",
+      R"json("command": "printf '##headrace-output \"'; head -c 70000 /dev/zero | tr '\\0' x; echo '\"'")json")));
+
+  CHECK(run.start().status == Status::succeeded);
+
+  CHECK(run.state().find("do")->output.at("customOutput").string() == std::string(70'000, 'x'));
+}
+
 }  // namespace headrace::flow

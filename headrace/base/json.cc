@@ -709,6 +709,21 @@ std::string json_quote(std::string_view text) {
   return out;
 }
 
+std::string utf8_text(std::string_view bytes, size_t bytes_max) {
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  std::string text;
+  text.reserve(std::min(bytes.size(), bytes_max));
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t length = utf8_length(bytes, at);
+    const std::string_view character = length > 0 ? bytes.substr(at, length) : kReplacement;
+    if (text.size() + character.size() > bytes_max) {
+      break;
+    }
+    text += character;
+    at += std::max<size_t>(length, 1);
+  }
+  return text;
+}
 std::string number_text(double value) {
   char buffer[40];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value);

@@ -128,6 +128,9 @@ HR_API Result<Json> parse_json(std::string_view text, std::string_view name = "j
                                const JsonOptions& options = {},
                                std::vector<JsonWarning>* warnings = nullptr);
 
+/// `bytes` as UTF-8 for people and JSON: what is none becomes U+FFFD, and the result ends at a
+/// character with at most `bytes_max` bytes.
+HR_API std::string utf8_text(std::string_view bytes, size_t bytes_max = std::string::npos);
 /// `text` as a quoted JSON string.
 HR_API std::string json_quote(std::string_view text);
 /// Shortest decimal text that reads back as `value`; integral values keep no ".0".

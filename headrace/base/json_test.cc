@@ -102,3 +102,13 @@ TEST_CASE("an exact text keeps integers and reals apart") {
   CHECK(back.at("i").kind() == Json::Kind::integer);
   CHECK(back.at("a").items()[0].kind() == Json::Kind::real);
 }
+
+TEST_CASE("bytes that are no UTF-8 become U+FFFD, and a cut never splits a character") {
+  CHECK(headrace::utf8_text("Gr\xC3\xBC\xC3\x9F") == "Gr\xC3\xBC\xC3\x9F");
+  CHECK(headrace::utf8_text("Gr\xF6sse") == "Gr\xEF\xBF\xBDsse");
+  CHECK(headrace::utf8_text("\xC3") == "\xEF\xBF\xBD");
+  CHECK(headrace::utf8_text("\xED\xA0\x80") == "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+  CHECK(headrace::utf8_text("a\xC3\xBC", 2) == "a");
+  CHECK(headrace::utf8_text("a\xC3\xBC", 3) == "a\xC3\xBC");
+  CHECK(headrace::utf8_text("ab\xFF", 4) == "ab");
+}

@@ -820,4 +820,27 @@ TEST_CASE("an output line may be long") {
   CHECK(run.state().find("do")->output.at("customOutput").string() == std::string(70'000, 'x'));
 }
 
+TEST_CASE("a last line that is no UTF-8 reaches handlers and JSON as text") {
+  TestRun run(
+      pipeline_text(work("Custom", R"json("command": "printf 'Gr\\366sse' >&2; exit 3")json") +
+                    R"json(, {"name": "handler", "type": "NoOp",
+         "dependsOn": [{"activity": "do", "dependencyConditions": ["Failed"]}],
+         "typeProperties": {"why": "@activity('do').error.message"}})json"));
+
+  CHECK(run.start().status == Status::succeeded);
+
+  CHECK(run.state().find("handler")->output.at("why").string() ==
+        "the command ended with exit code 3; its last line: Gr\xEF\xBF\xBDsse");
+}
+
+TEST_CASE("a worker's last words that are no UTF-8 are text in its item's message") {
+  TestRun run(pipeline_text(work("Misbehave", R"json("how": "print bytes and die")json")), 1);
+
+  CHECK(run.start().status == Status::failed);
+
+  const std::string message = run.state().error->message;
+  CHECK(message == utf8_text(message));
+  CHECK(message.find("Gr\xEF\xBF\xBDsse") != std::string::npos);
+}
+
 }  // namespace headrace::flow

@@ -149,7 +149,7 @@ class Worker final : public CommandMonitor {
       result.error_code = output.error().code() == Errc::child_failed
                               ? "2500"
                               : std::string(errc_name(output.error().code()));
-      result.error_message = output.error().message();
+      result.error_message = utf8_text(output.error().message());  // it may name any file
     }
     result.seconds =
         std::chrono::duration<double>(base::system_clock().monotonic() - began).count();

@@ -41,7 +41,11 @@ std::string last_line(int fd) {
   const size_t newline = text.rfind('\n');
   text = newline == std::string::npos ? text : text.substr(newline + 1);
   std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
-  return text;
+  if (begin > 0 && newline == std::string::npos) {  // the cut may have split a character
+    const auto inside = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; };
+    text.erase(text.begin(), std::find_if_not(text.begin(), text.end(), inside));
+  }
+  return utf8_text(text);
 }
 
 struct Slot {

@@ -234,24 +234,11 @@ void Engine::State::on_cancel(const CancelRequested& event) {
     cancel_scope(root.get());
     return;
   }
-  const std::function<void(Scope*)> visit = [&](Scope* scope) {
-    for (ActivityRun& run : scope->runs) {
-      if (run.child != nullptr) {
-        visit(run.child.get());
-      }
-      if (run.for_each == nullptr) {
-        continue;
-      }
-      for (auto& [index, iteration] : run.for_each->live) {
-        if (key_path(iteration.get()) == event.item) {
-          cancel_scope(iteration.get());
-        } else {
-          visit(iteration.get());
-        }
-      }
-    }
-  };
-  visit(root.get());
+  std::vector<ItemPlace> found;
+  find_items(*root, event.item, &found);
+  for (const ItemPlace& place : found) {
+    cancel_item(place);
+  }
 }
 
 void Engine::State::on_resumed(const Resumed& event) {

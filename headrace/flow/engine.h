@@ -188,6 +188,9 @@ class Engine {
   /// Attempts that run, with their slots.
   std::vector<StartAttempt> running() const;
 
+  /// Status of an item of a loop that runs now, by its whole key ("outer/inner" when nested);
+  /// `canceling` while it is being stopped. nullopt: no such loop has it.
+  std::optional<Status> item_status(std::string_view key) const;
   /// Items of the loops that run now (of loops inside items: not), by loop and index.
   void visit_open_items(const std::function<void(const OpenItem& item)>& visit) const;
 

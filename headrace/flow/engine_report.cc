@@ -159,15 +159,26 @@ void Engine::State::report_item(const Scope& scope, Status judged, const Activit
 void Engine::State::report_not_started(const ActivityRun& run) {
   const ForEachRun& loop = *run.for_each;
   for (int64_t index = loop.next; index < loop.items.size(); ++index) {
-    Report report;
-    report.kind = Report::Kind::item;
-    report.path = path_of(run);
-    report.activity = run.activity;
-    report.index = index;
-    report.key = loop.items.key(index);
-    report.status = run.scope->cancelled ? Status::cancelled : Status::skipped;
-    actions->reports.push_back(std::move(report));
+    if (!is_final(loop.statuses[static_cast<size_t>(index)])) {
+      report_unstarted_item(run, index, run.scope->cancelled ? Status::cancelled : Status::skipped);
+    }
   }
+}
+
+void Engine::State::report_unstarted_item(const ActivityRun& run, int64_t index,
+                                          Status with_status) {
+  if (inside_item(run.scope)) {
+    return;  // told with the outer item
+  }
+  Report report;
+  report.kind = Report::Kind::item;
+  report.path = path_of(run);
+  report.activity = run.activity;
+  report.index = index;
+  report.key = run.for_each->items.key(index);
+  report.status = with_status;
+  report.ended = now;
+  actions->reports.push_back(std::move(report));
 }
 
 void Engine::State::visit_open(const Scope& scope,

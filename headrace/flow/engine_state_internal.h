@@ -44,7 +44,8 @@ struct ForEachRun {
   int64_t failed = 0;
   int64_t skipped = 0;
   int64_t cancelled = 0;
-  bool stopped = false;  ///< the failure budget is used up: nothing more starts
+  int64_t cancelled_waiting = 0;  ///< of these, with an index of `next` or above
+  bool stopped = false;           ///< the failure budget is used up: nothing more starts
   FailureBudget budget;
   std::map<int64_t, std::unique_ptr<Scope>> live;
   std::vector<Status> statuses;      ///< by item
@@ -137,6 +138,13 @@ struct ActivityPlace {
   int parent = -1;  ///< id of the container
 };
 
+/// An item of a ForEach that runs.
+struct ItemPlace {
+  ForEachRun* loop = nullptr;
+  const ActivityRun* run = nullptr;
+  int64_t index = 0;
+};
+
 struct Engine::State {
   State(std::shared_ptr<const Pipeline> the_pipeline, EngineOptions the_options);
 
@@ -190,6 +198,8 @@ struct Engine::State {
   // engine_for_each.cc
   void start_for_each(ActivityRun* run);
   void fill(ActivityRun* run);
+  void find_items(const Scope& scope, std::string_view key, std::vector<ItemPlace>* out) const;
+  void cancel_item(const ItemPlace& place);
   void iteration_done(Scope* scope);
   void note_failure(ForEachRun* loop, const ActivityRun& run, const Scope& scope,
                     const ActivityError& why);
@@ -217,6 +227,7 @@ struct Engine::State {
   void report_activity(const ActivityRun& run, bool begins);
   void report_item(const Scope& scope, Status status, const ActivityRun* cause);
   void report_not_started(const ActivityRun& run);
+  void report_unstarted_item(const ActivityRun& run, int64_t index, Status with_status);
   std::string outputs_of(const Scope& scope) const;
   void visit_open(const Scope& scope, const std::function<void(const OpenItem& item)>& visit) const;
 

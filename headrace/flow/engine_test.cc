@@ -792,4 +792,70 @@ TEST_CASE("computed items and keys leave guid() and rand() as a replay gives the
   CHECK(simulator.run() == Status::succeeded);
 }
 
+TEST_CASE("a queued item can be cancelled and never starts; the others go on") {
+  Simulator run(
+      pipeline_of(pipeline_text({loop_of("@range(0, 5)", work("fit"), "\"batchCount\": 2,")})),
+      [](const CallSpec&) { return works("{}", 10); }, 5);
+  bool done = false;
+  const Status status = run.run([&] {
+    if (!std::exchange(done, true)) {
+      CHECK(run.engine().item_status("0") == Status::in_progress);
+      CHECK(run.engine().item_status("4") == Status::queued);
+      CHECK(!run.engine().item_status("5"));
+      run.cancel("0");
+      run.cancel("3");
+      run.cancel("4");
+      CHECK(run.engine().item_status("4") == Status::cancelled);
+      run.kill_engine(5);
+    }
+  });
+
+  CHECK(status == Status::failed);
+  CHECK(status_of(run, "each[0]") == "Cancelled");
+  CHECK(status_of(run, "each[3]") == "Cancelled");
+  CHECK(status_of(run, "each[2]") == "Succeeded");
+  CHECK(run.calls().size() == 5);  // 0, 1, 2, then 1 and 2 again for the new engine
+  CHECK(run.output("each") == R"json({"itemsCount":5,"succeeded":2,"failed":3,"skipped":0})json");
+  CHECK(run.engine().progress().items_ended == 5);
+}
+
+TEST_CASE("queued items that were cancelled are not counted again when a budget stops the rest") {
+  Simulator run(pipeline_of(pipeline_text(
+                    {loop_of("@range(0, 6)", work("fit"),
+                             R"json("batchCount": 1, "failureBudget": {"count": 1},)json")})),
+                failing({"fit"}));
+  bool done = false;
+  run.run([&] {
+    if (!std::exchange(done, true)) {
+      run.cancel("5");
+    }
+  });
+
+  CHECK(status_of(run, "each[5]") == "Cancelled");
+  CHECK(run.engine().progress().items_ended == 6);
+}
+
+TEST_CASE("queued items of a loop inside an item are found by their whole path") {
+  const std::string inner =
+      loop_of("@createArray('a', 'b', 'c')", work("fit"), "\"batchCount\": 1,", "inner");
+  Simulator run(
+      pipeline_of(pipeline_text({loop_of("@createArray('x', 'y')", inner)})),
+      [](const CallSpec&) { return works("{}", 10); }, 5);
+  bool done = false;
+  run.run([&] {
+    if (!std::exchange(done, true)) {
+      CHECK(run.engine().item_status("x/c") == Status::queued);
+      CHECK(!run.engine().item_status("c"));
+      run.cancel("x/c");
+    }
+  });
+
+  int calls = 0;
+  for (const std::string& call : run.calls()) {
+    CHECK(!call.starts_with("each[x]/inner[c]"));
+    ++calls;
+  }
+  CHECK(calls == 5);
+}
+
 }  // namespace headrace::flow

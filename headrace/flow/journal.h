@@ -30,7 +30,7 @@ enum class RecordType : uint8_t {
 };
 
 /// Grows when a replay by older or newer code would give another state.
-inline constexpr int kEngineVersion = 1;
+inline constexpr int kEngineVersion = 2;
 
 /// What a run is: enough to build its engine again without any other file.
 struct RunHeader {

@@ -159,6 +159,7 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   HR_TRY(header.parameters, bind_parameters(*request.pipeline, request.arguments));
   HR_TRY(base::make_folders(options.folder));
   HR_TRY(const auto lock, lock_run(options.folder, "headrace flow run"));
+  drop_cancel_requests(options.folder);           // they were for an engine that is gone
   EngineOptions engine_settings = engine_options(header, false);
   HR_TRY(split_secrets(*request.pipeline, options.folder, &header.parameters));
   auto journal = Journal::create(options.folder, header);
@@ -177,6 +178,7 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
     return Error{Errc::not_found, options.folder.string() + " holds no run: it has no journal"};
   }
   HR_TRY(const auto lock, lock_run(options.folder, "headrace flow resume"));
+  drop_cancel_requests(options.folder);
   ReplayOptions replay_options;
   replay_options.keep_outcomes = true;  // a restart may have stopped before it took them all over
   replay_options.run_folder = options.folder;
@@ -213,32 +215,6 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   FinishedWork finished = replay.restarts() > 0 ? replay.take_finished() : FinishedWork{};
   return drive(std::move(journal), replay.take_engine(), header, options, first,
                std::move(finished));
-}
-
-Result<void> cancel_run(const base::Path& run_folder, std::string_view item,
-                        std::chrono::milliseconds timeout) {
-  const base::Deadline deadline = base::Deadline::in(timeout);
-  const auto holder = lock_holder(run_folder);
-  if (!holder) {
-    return Error{Errc::not_found,
-                 run_folder.string() + " is not being run now, so there is nothing to cancel"};
-  }
-  HR_TRY(request_cancel(run_folder, item));
-  // The engine takes the request (the file goes), writes it down, and gives the run back when all
-  // is stopped.
-  while (true) {
-    std::error_code code;
-    const bool taken = !std::filesystem::exists(cancel_path(run_folder), code);
-    if (taken && (!item.empty() || !lock_holder(run_folder))) {
-      return {};
-    }
-    if (deadline.passed()) {
-      return Error{Errc::timeout,
-                   fmt::format("{} did not {} within {} ms", *holder,
-                               taken ? "stop" : "take the request", timeout.count())};
-    }
-    base::sleep_for(std::min<base::Micros>(std::chrono::milliseconds(20), deadline.left()));
-  }
 }
 
 }  // namespace headrace::flow

@@ -642,7 +642,7 @@ TEST_CASE("a journal of another kind is told from a damaged one") {
   CHECK(run.start().status == Status::succeeded);
   std::string text = run.file("journal");
 
-  const size_t version = text.find("\"engine_version\":1");
+  const size_t version = text.find("\"engine_version\":2");
   REQUIRE(version != std::string::npos);
   text[40] = static_cast<char>(text[40] + 1);
   REQUIRE(base::replace_file(journal_path(run.options.folder), text).ok());
@@ -841,6 +841,75 @@ TEST_CASE("a worker's last words that are no UTF-8 are text in its item's messag
   const std::string message = run.state().error->message;
   CHECK(message == utf8_text(message));
   CHECK(message.find("Gr\xEF\xBF\xBDsse") != std::string::npos);
+}
+
+TEST_CASE("cancelling a queued item keeps it from running") {
+  TestRun run(pipeline_text(loop_of(
+      "@range(0, 6)",
+      work("Custom", counting("while ! test -e $HEADRACE_RUN_FOLDER/go; do sleep 0.02; done")))));
+  base::Thread other("canceller", [&] {
+    CHECK(comes_true([&] { return side_effects(run.options.folder).size() == 2; }));
+    const auto cancelled = cancel_run(run.options.folder, "5", std::chrono::seconds(20));
+    CHECK_MESSAGE(cancelled.ok(), (cancelled.ok() ? "" : cancelled.error().message()));
+    CHECK(item(run.state(), "5").status == Status::cancelled);
+    const auto again = cancel_run(run.options.folder, "5", std::chrono::seconds(20));
+    CHECK(again.error().code() == Errc::not_found);
+    const auto unknown = cancel_run(run.options.folder, "55", std::chrono::seconds(20));
+    CHECK(unknown.error().code() == Errc::not_found);
+    CHECK(unknown.error().message().find("'55'") != std::string::npos);
+    CHECK(base::replace_file(run.options.folder / "go", "").ok());
+  });
+
+  CHECK(run.start().status == Status::failed);
+
+  other.join();
+  CHECK(side_effects(run.options.folder).size() == 5);
+  CHECK(item(run.state(), "5").status == Status::cancelled);
+  CHECK(item(run.state(), "4").status == Status::succeeded);
+}
+
+TEST_CASE("a request to cancel that nobody took does not cancel a later resume") {
+  TestRun run(pipeline_text(work("NoOp", "")));
+  const Interrupt interrupt;
+  run.options.interrupt_fd = interrupt.read_end.get();
+  interrupt.raise();
+  CHECK(run.start().interrupted);
+  run.options.interrupt_fd = -1;
+  REQUIRE(base::replace_file(run.options.folder / "cancel", "\n").ok());
+
+  CHECK(run.resume().status == Status::succeeded);
+  CHECK(!run.exists("cancel"));
+}
+
+TEST_CASE("cancelling an engine that takes no request is a timeout and leaves no request") {
+  TestRun run(pipeline_text(work("NoOp", "")));
+  CHECK(run.start().status == Status::succeeded);
+  const auto lock = base::FileLock::acquire(run.options.folder / "lock", 1000, "a test");
+  REQUIRE(lock.ok());
+
+  const auto cancelled = cancel_run(run.options.folder, "", milliseconds(200));
+
+  CHECK(cancelled.error().code() == Errc::timeout);
+  CHECK(!run.exists("cancel"));
+}
+
+TEST_CASE("a run that ends or is killed before it takes the request is not said to be cancelled") {
+  TestRun run(pipeline_text(work("NoOp", "")));
+  CHECK(run.start().status == Status::succeeded);
+  std::optional<base::FileLock> lock =
+      *base::FileLock::acquire(run.options.folder / "lock", 1000, "a test");
+  base::Thread other("engine", [&] {
+    CHECK(comes_true([&] { return run.exists("cancel"); }));
+    lock.reset();
+  });
+
+  const auto cancelled = cancel_run(run.options.folder, "", std::chrono::seconds(20));
+
+  other.join();
+  REQUIRE(!cancelled.ok());
+  CHECK(cancelled.error().code() == Errc::not_found);
+  CHECK(cancelled.error().message().find("Succeeded") != std::string::npos);
+  CHECK(!run.exists("cancel"));
 }
 
 }  // namespace headrace::flow

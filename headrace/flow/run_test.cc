@@ -912,4 +912,25 @@ TEST_CASE("a run that ends or is killed before it takes the request is not said 
   CHECK(!run.exists("cancel"));
 }
 
+TEST_CASE("retry-failed goes on with the failed items of a run that succeeded all the same") {
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 4)",
+              work("Custom",
+                   counting("test $HEADRACE_ITEM != 1 || test -e $HEADRACE_RUN_FOLDER/good"))) +
+      R"json(, {"name": "after", "type": "NoOp",
+          "dependsOn": [{"activity": "each", "dependencyConditions": ["Completed"]}],
+          "typeProperties": {}})json"));
+  const RunResult first = run.start();
+  CHECK(first.status == Status::succeeded);
+  CHECK(first.progress.items_failed == 1);
+  REQUIRE(base::replace_file(run.options.folder / "good", "").ok());
+
+  const RunResult second = run.resume({.retry_failed = true, .accept_changes = false});
+
+  CHECK(second.status == Status::succeeded);
+  CHECK(second.progress.items_failed == 0);
+  CHECK(side_effects(run.options.folder) ==
+        std::map<std::string, int>{{"0", 1}, {"1", 2}, {"2", 1}, {"3", 1}});
+}
+
 }  // namespace headrace::flow

@@ -208,7 +208,7 @@ class Worker final : public CommandMonitor {
     const auto moved = move_output_to_log(1, base::Path(hello_.run_folder) / log);
     if (!moved.ok()) {
       // The output stays in the worker's file, in front of the next attempt's.
-      fmt::print(stderr, "headrace: {}\n", moved.error().message());
+      std::fputs(("headrace: " + moved.error().message() + "\n").c_str(), stderr);
     }
   }
 

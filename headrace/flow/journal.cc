@@ -233,7 +233,7 @@ Result<std::optional<Event>> EventDecoder::decode(RecordType type, std::string_v
   return std::optional<Event>(std::move(event));
 }
 
-Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& header) {
+Result<void> Journal::check_absent(const base::Path& run_folder) {
   const base::Path path = journal_path(run_folder);
   std::error_code code;
   if (std::filesystem::exists(path, code)) {
@@ -242,6 +242,12 @@ Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& h
                      " is there already: this folder belongs to another run; name a new "
                      "folder, or continue that run with headrace flow resume"};
   }
+  return {};
+}
+
+Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& header) {
+  HR_TRY(check_absent(run_folder));
+  const base::Path path = journal_path(run_folder);
   HR_TRY(auto log, base::AppendLog::open(path, {}, [](uint8_t, std::string_view) -> Result<void> {
            return Error{Errc::already_exists, "another engine made this run a moment ago"};
          }));

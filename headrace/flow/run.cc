@@ -159,6 +159,7 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   HR_TRY(header.parameters, bind_parameters(*request.pipeline, request.arguments));
   HR_TRY(base::make_folders(options.folder));
   HR_TRY(const auto lock, lock_run(options.folder, "headrace flow run"));
+  HR_TRY(Journal::check_absent(options.folder));  // before anything of another run is touched
   drop_cancel_requests(options.folder);           // they were for an engine that is gone
   EngineOptions engine_settings = engine_options(header, false);
   HR_TRY(split_secrets(*request.pipeline, options.folder, &header.parameters));

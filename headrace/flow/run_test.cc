@@ -933,4 +933,17 @@ TEST_CASE("retry-failed goes on with the failed items of a run that succeeded al
         std::map<std::string, int>{{"0", 1}, {"1", 2}, {"2", 1}, {"3", 1}});
 }
 
+TEST_CASE("a run that is refused its folder leaves the secrets of the run that has it") {
+  TestRun run(pipeline_text(work("NoOp", R"json("s": "@pipeline().parameters.token")json"),
+                            R"json(, "parameters": {"token": {"type": "SecureString"}})json"));
+  run.request.arguments.set("token", "hunter2");
+  CHECK(run.start().status == Status::succeeded);
+  const std::string before = run.file("secrets.json");
+  run.request.arguments.set("token", "other");
+
+  CHECK(start_run(run.request, run.options).error().code() == Errc::already_exists);
+
+  CHECK(run.file("secrets.json") == before);
+}
+
 }  // namespace headrace::flow

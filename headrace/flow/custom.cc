@@ -41,8 +41,10 @@ class WorkFolder {
         return errno_error(code.value(), "copying folderPath " + from.string());
       }
     }
-    const Json activity = Json::object(
-        {{"name", call.activity}, {"type", call.type}, {"typeProperties", call.type_properties}});
+    const Json activity =
+        Json::object({{"name", call.activity},
+                      {"type", call.type},
+                      {"typeProperties", call.secure_input ? Json("***") : call.type_properties}});
     HR_TRY(work.put("activity.json", activity.dump(2)));
     HR_TRY(work.put("linkedServices.json", "[]"));
     HR_TRY(work.put("datasets.json", "[]"));
@@ -64,7 +66,7 @@ class WorkFolder {
     if (std::filesystem::exists(path_ / name, code)) {
       return {};  // the user's own
     }
-    HR_TRY(auto fd, base::open_file(path_ / name, O_WRONLY | O_CREAT | O_TRUNC));
+    HR_TRY(auto fd, base::open_file(path_ / name, O_WRONLY | O_CREAT | O_TRUNC, 0600));
     ours_.push_back(name);
     return base::write_all(fd.get(), text, path_ / name);
   }

@@ -216,6 +216,7 @@ Result<void> Driver::begin(const StartAttempt& start) {
   frame.log = log_path(call->item_key, call->activity->name, call->attempt);
   frame.item_key = call->item_key;
   frame.properties = std::move(call->properties);
+  frame.secure_input = call->activity->policy.secure_input;
   InFlight& flight = flights_[static_cast<size_t>(start.slot)];
   flight = {start.attempt,  call->attempt, std::move(call->path), std::move(call->item_key),
             call->activity, call->digest};

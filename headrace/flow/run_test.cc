@@ -946,4 +946,21 @@ TEST_CASE("a run that is refused its folder leaves the secrets of the run that h
   CHECK(run.file("secrets.json") == before);
 }
 
+TEST_CASE("evaluated properties are for their owner alone, and in no file when they are secure") {
+  const std::string command =
+      R"json("command": "stat -c %a activity.json; cat activity.json; echo $HR_PARAM_k",
+             "extendedProperties": {"k": "hunter2"})json";
+  TestRun run(pipeline_text(work("Custom", command)));
+  CHECK(run.start().status == Status::succeeded);
+  CHECK(run.file("activities/do.1.log").starts_with("600\n"));
+  CHECK(run.file("activities/do.1.log").find("\"k\": \"hunter2\"") != std::string::npos);
+
+  TestRun secure(
+      pipeline_text(work("Custom", command, R"json("policy": {"secureInput": true},)json")));
+  CHECK(secure.start().status == Status::succeeded);
+  const std::string log = secure.file("activities/do.1.log");
+  CHECK(log.find("\"typeProperties\": \"***\"") != std::string::npos);
+  CHECK(log.ends_with("}hunter2\n"));
+}
+
 }  // namespace headrace::flow

@@ -193,6 +193,7 @@ class Worker final : public CommandMonitor {
     call_.type = frame.type;
     call_.item_key = frame.item_key;
     call_.attempt = frame.number;
+    call_.secure_input = frame.secure_input;
     call_.item_folder = hello_.run_folder + "/" + frame.log.substr(0, frame.log.rfind('/'));
     HR_TRY(call_.type_properties, parse_json(frame.properties, "typeProperties"));
     return type->run(call_);

@@ -180,6 +180,7 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
     outcome.error.target = run->activity->name;
   }
   if (timed_out) {
+    outcome.retry_useless = false;
     outcome.error.code = "Timeout";
     outcome.error.failure_type = "UserError";
     outcome.error.message = fmt::format("'{}' did not end within its policy.timeout of {} s",
@@ -194,11 +195,15 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
                                         run->losses, outcome.error.message);
   }
   if (outcome.kind == Outcome::Kind::failed || timed_out) {
-    if (run->retries < run->retry_max) {
+    const bool left = run->retries < run->retry_max;
+    if (left && !outcome.retry_useless) {
       ++run->retries;
       run->phase = Phase::retry_wait;
       set_timer(run, now + seconds_to_micros(run->retry_interval));
       return {};
+    }
+    if (left) {
+      outcome.error.message += " (not tried again: the same inputs fail the same way)";
     }
   }
   fail(run, std::move(outcome.error));
@@ -559,7 +564,7 @@ void Engine::State::finish_run() {
   const ActivityRun* cause = nullptr;
   status = cancelling ? Status::cancelled : judge(*root, &cause);
   if (cause != nullptr && cause->error != nullptr) {
-    error = *cause->error;
+    error = explain(*root, *cause);
   }
   Report report;
   report.kind = Report::Kind::run;

@@ -46,9 +46,10 @@ struct Outcome {
     lost          ///< the worker died under it; tried again without using up `retry`
   };
   Kind kind = Kind::succeeded;
-  std::string output;       ///< JSON text of what expressions see under `.output`
-  bool output_kept = true;  ///< false: secure, so it is in no file
-  ActivityError error;      ///< unless succeeded
+  bool retry_useless = false;  ///< with `failed`: the same inputs fail the same way
+  std::string output;          ///< JSON text of what expressions see under `.output`
+  bool output_kept = true;     ///< false: secure, so it is in no file
+  ActivityError error;         ///< unless succeeded
   double cpu_seconds = 0.0;
   int64_t peak_rss_bytes = 0;
   int64_t pid = 0;

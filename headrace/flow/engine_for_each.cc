@@ -225,7 +225,8 @@ void Engine::State::iteration_done(Scope* scope) {
     static const ActivityError kCancelled = {"2001", "an inner activity was cancelled", "UserError",
                                              ""};
     const bool told = cause != nullptr && cause->error != nullptr;
-    note_failure(&loop, told ? *cause : scope->runs[0], *scope, told ? *cause->error : kCancelled);
+    note_failure(&loop, told ? *cause : scope->runs[0], *scope,
+                 told ? explain(*scope, *cause) : kCancelled);
     if (budget_used_up(loop)) {
       loop.stopped = true;
       if (loop.budget.cancel_running) {

@@ -38,6 +38,35 @@ Status Engine::State::judge(const Scope& scope, const ActivityRun** cause) const
   return verdict;
 }
 
+/// The error of `cause`. What it waited for may have failed first, and the rest follows from that:
+/// then the first failure is named too.
+ActivityError Engine::State::explain(const Scope& scope, const ActivityRun& cause) const {
+  const ActivityRun* first = &cause;
+  std::vector<bool> seen(scope.runs.size());
+  std::vector<const ActivityRun*> open = {&cause};
+  while (!open.empty()) {
+    const ActivityRun* run = open.back();
+    open.pop_back();
+    if (run->status == Status::failed && run->error != nullptr && run->ended <= first->ended) {
+      first = run;
+    }
+    for (const Dependency& dependency : run->activity->dependencies) {
+      const auto index = static_cast<size_t>(dependency.index);
+      if (!seen[index]) {
+        seen[index] = true;
+        open.push_back(&scope.runs[index]);
+      }
+    }
+  }
+  ActivityError why = *cause.error;
+  if (why.message.find(first->error->message) == std::string::npos) {
+    why.message +=
+        fmt::format("; '{}' had failed before: {}", first->activity->name, first->error->message);
+    why.target = first->error->target;
+  }
+  return why;
+}
+
 std::string Engine::State::path_of(const ActivityRun& run) const {
   if (run.scope->owner == nullptr) {
     return run.activity->name;
@@ -146,7 +175,7 @@ void Engine::State::report_item(const Scope& scope, Status judged, const Activit
     }
   }
   if (cause != nullptr && cause->error != nullptr) {
-    report.error = *cause->error;
+    report.error = explain(scope, *cause);
   }
   if (options.report_outputs) {
     report.log = log_of(cause != nullptr ? *cause : *last);

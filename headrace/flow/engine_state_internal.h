@@ -224,6 +224,7 @@ struct Engine::State {
   std::string key_path(const Scope* scope) const;
   std::string log_of(const ActivityRun& run) const;
   Status judge(const Scope& scope, const ActivityRun** cause) const;
+  ActivityError explain(const Scope& scope, const ActivityRun& cause) const;
   void report_activity(const ActivityRun& run, bool begins);
   void report_item(const Scope& scope, Status status, const ActivityRun* cause);
   void report_not_started(const ActivityRun& run);

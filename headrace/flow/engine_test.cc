@@ -858,4 +858,39 @@ TEST_CASE("queued items of a loop inside an item are found by their whole path")
   CHECK(calls == 5);
 }
 
+TEST_CASE("an attempt whose inputs are the reason is not tried again, and its error says so") {
+  const std::string patient = work("fit", "", R"json(, "policy": {"retry": 3})json");
+  int calls = 0;
+  Simulator run(pipeline_of(pipeline_text({patient})), [&](const CallSpec&) {
+    ++calls;
+    SimulatedWork failed = breaks("no such column");
+    failed.outcome.retry_useless = true;
+    return failed;
+  });
+
+  CHECK(run.run() == Status::failed);
+
+  CHECK(calls == 1);
+  CHECK(run.seconds() < 10);
+  CHECK(run.result("fit") ==
+        "Failed: no such column (not tried again: the same inputs fail the same way)");
+}
+
+TEST_CASE("the error of a run names the first failure, not only what follows from it") {
+  const std::string after =
+      R"json({"name": "after", "type": "Fail",
+          "dependsOn": [{"activity": "fit", "dependencyConditions": ["Completed"]}],
+          "typeProperties": {"message": "there is no model", "errorCode": "9"}})json";
+  Simulator run(pipeline_of(pipeline_text({work("fit"), after})), failing({"fit"}));
+
+  CHECK(run.run() == Status::failed);
+
+  CHECK(run.result("run") == "Failed: there is no model; 'fit' had failed before: no luck");
+  CHECK(run.engine().error()->target == "fit");
+  Simulator loop(pipeline_of(pipeline_text({loop_of("@range(0, 2)", work("fit") + "," + after)})),
+                 failing({"fit"}));
+  CHECK(loop.run() == Status::failed);
+  CHECK(loop.result("each[1]") == "Failed: there is no model; 'fit' had failed before: no luck");
+}
+
 }  // namespace headrace::flow

@@ -35,7 +35,7 @@ ActivityError get_error(FieldReader* in) {
   return error;
 }
 
-enum AttemptFlag : uint8_t { kOutputKept = 1, kReused = 2 };
+enum AttemptFlag : uint8_t { kOutputKept = 1, kReused = 2, kRetryUseless = 4 };
 
 std::string encode_attempt(Micros now, const AttemptEnded& event, std::string_view path) {
   std::string out;
@@ -43,7 +43,8 @@ std::string encode_attempt(Micros now, const AttemptEnded& event, std::string_vi
   const Outcome& outcome = event.outcome;
   writer.put(now.count()).put(event.attempt).put(static_cast<uint8_t>(outcome.kind));
   writer.put(static_cast<uint8_t>((outcome.output_kept ? kOutputKept : 0) |
-                                  (outcome.reused ? kReused : 0)));
+                                  (outcome.reused ? kReused : 0) |
+                                  (outcome.retry_useless ? kRetryUseless : 0)));
   writer.put(outcome.digest).put(outcome.cpu_seconds).put(outcome.peak_rss_bytes);
   writer.put(outcome.pid).put_text(path);
   put_error(&writer, outcome.error);
@@ -60,6 +61,7 @@ AttemptEnded decode_attempt(FieldReader* in, std::string* path) {
   const auto flags = in->get<uint8_t>();
   outcome.output_kept = (flags & kOutputKept) != 0;
   outcome.reused = (flags & kReused) != 0;
+  outcome.retry_useless = (flags & kRetryUseless) != 0;
   outcome.digest = in->get<uint64_t>();
   outcome.cpu_seconds = in->get<double>();
   outcome.peak_rss_bytes = in->get<int64_t>();

@@ -963,4 +963,20 @@ TEST_CASE("evaluated properties are for their owner alone, and in no file when t
   CHECK(log.ends_with("}hunter2\n"));
 }
 
+TEST_CASE("a native activity that its inputs let fail does not wait for its retries") {
+  TestRun run(pipeline_text(loop_of(
+      "@range(0, 4)", work("Misbehave", R"json("how": "fail")json",
+                           R"json("policy": {"retry": 3, "retryIntervalInSeconds": 30},)json"))));
+  const base::Micros began = base::system_clock().monotonic();
+
+  CHECK(run.start().status == Status::failed);
+
+  CHECK(base::system_clock().monotonic() - began < std::chrono::seconds(25));
+  const RunState state = run.state();
+  const ItemState& failed = item(state, "3");
+  CHECK(failed.attempts == 1);
+  CHECK(failed.error->message ==
+        "told to fail (not tried again: the same inputs fail the same way)");
+}
+
 }  // namespace headrace::flow

@@ -76,12 +76,20 @@ Result<std::string> read_file(const Path& path, int64_t bytes_max) {
   if (S_ISDIR(info.st_mode)) {
     return Error{Errc::invalid_argument, path.string() + " is a folder; a file is needed"};
   }
+  const auto too_large = [&] {
+    return Error{Errc::invalid_argument, path.string() + " holds more than the " +
+                                             std::to_string(bytes_max) + " bytes allowed here"};
+  };
+  if (info.st_size > bytes_max) {
+    return too_large();
+  }
   std::string text;
-  text.resize(static_cast<size_t>(std::max<int64_t>(info.st_size, 4096)));
+  const auto room_max = static_cast<size_t>(bytes_max) + 1;  // one more shows that there is more
+  text.resize(std::min(static_cast<size_t>(std::max<int64_t>(info.st_size + 1, 4096)), room_max));
   size_t used = 0;
   for (;;) {
     if (used == text.size()) {
-      text.resize(text.size() * 2);
+      text.resize(std::min(text.size() * 2, room_max));
     }
     const ssize_t count = ::read(fd.get(), text.data() + used, text.size() - used);
     if (count < 0) {
@@ -95,8 +103,7 @@ Result<std::string> read_file(const Path& path, int64_t bytes_max) {
     }
     used += static_cast<size_t>(count);
     if (static_cast<int64_t>(used) > bytes_max) {
-      return Error{Errc::invalid_argument, path.string() + " holds more than the " +
-                                               std::to_string(bytes_max) + " bytes allowed here"};
+      return too_large();
     }
   }
   text.resize(used);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <vector>
@@ -117,6 +118,23 @@ TEST_CASE("a waiting holder gets the lock when it is let go") {
     }
   }
   CHECK(most == 1);
+}
+
+TEST_CASE("a file that is too large is refused before its bytes are asked for") {
+  const TestFolder folder;
+  const Path path = folder / "large";
+  const auto made = open_file(path, O_WRONLY | O_CREAT);
+  REQUIRE(made.ok());
+  REQUIRE(::ftruncate(made->get(), int64_t{1} << 40) == 0);  // more than memory, but no blocks
+
+  const auto refused = read_file(path, 1 << 20);
+
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().code() == Errc::invalid_argument);
+  CHECK(read_file("/proc/self/status", 16).error().code() == Errc::invalid_argument);
+  REQUIRE(replace_file(path, std::string(5000, 'x')).ok());
+  CHECK(read_file(path, 5000)->size() == 5000);
+  CHECK(!read_file(path, 4999).ok());
 }
 
 }  // namespace headrace::base

@@ -66,16 +66,21 @@ void append_line(int indent, int depth, std::string* out) {
   }
 }
 
-void dump_value(const Json& value, int indent, bool sorted, int depth, std::string* out);
+struct Layout {
+  int indent = 0;
+  bool sorted = false;
+  bool reals_kept = false;
+};
 
-void dump_object(const Json::Object& members, int indent, bool sorted, int depth,
-                 std::string* out) {
+void dump_value(const Json& value, const Layout& layout, int depth, std::string* out);
+
+void dump_object(const Json::Object& members, const Layout& layout, int depth, std::string* out) {
   std::vector<const Json::Member*> order;
   order.reserve(members.size());
   for (const Json::Member& member : members) {
     order.push_back(&member);
   }
-  if (sorted) {
+  if (layout.sorted) {
     std::stable_sort(order.begin(), order.end(),
                      [](const auto* a, const auto* b) { return a->first < b->first; });
   }
@@ -84,18 +89,18 @@ void dump_object(const Json::Object& members, int indent, bool sorted, int depth
     if (i > 0) {
       out->push_back(',');
     }
-    append_line(indent, depth + 1, out);
+    append_line(layout.indent, depth + 1, out);
     append_escaped(order[i]->first, out);
-    *out += indent > 0 ? ": " : ":";
-    dump_value(order[i]->second, indent, sorted, depth + 1, out);
+    *out += layout.indent > 0 ? ": " : ":";
+    dump_value(order[i]->second, layout, depth + 1, out);
   }
   if (!order.empty()) {
-    append_line(indent, depth, out);
+    append_line(layout.indent, depth, out);
   }
   out->push_back('}');
 }
 
-void dump_value(const Json& value, int indent, bool sorted, int depth, std::string* out) {
+void dump_value(const Json& value, const Layout& layout, int depth, std::string* out) {
   switch (value.kind()) {
     case Json::Kind::null: *out += "null"; return;
     case Json::Kind::boolean: *out += value.boolean() ? "true" : "false"; return;
@@ -103,14 +108,18 @@ void dump_value(const Json& value, int indent, bool sorted, int depth, std::stri
     case Json::Kind::real: {
       const double number = value.number();
       if (std::isfinite(number)) {
-        *out += number_text(number);
+        const std::string text = number_text(number);
+        *out += text;
+        if (layout.reals_kept && text.find_first_of(".e") == std::string::npos) {
+          *out += ".0";
+        }
       } else {
         *out += std::isnan(number) ? "\"NaN\"" : number > 0 ? "\"Infinity\"" : "\"-Infinity\"";
       }
       return;
     }
     case Json::Kind::string: append_escaped(value.string(), out); return;
-    case Json::Kind::object: dump_object(value.members(), indent, sorted, depth, out); return;
+    case Json::Kind::object: dump_object(value.members(), layout, depth, out); return;
     case Json::Kind::array: break;
   }
   out->push_back('[');
@@ -120,11 +129,11 @@ void dump_value(const Json& value, int indent, bool sorted, int depth, std::stri
       out->push_back(',');
     }
     first = false;
-    append_line(indent, depth + 1, out);
-    dump_value(item, indent, sorted, depth + 1, out);
+    append_line(layout.indent, depth + 1, out);
+    dump_value(item, layout, depth + 1, out);
   }
   if (!first) {
-    append_line(indent, depth, out);
+    append_line(layout.indent, depth, out);
   }
   out->push_back(']');
 }
@@ -668,11 +677,16 @@ bool Json::operator==(const Json& other) const {
 }
 
 void Json::dump_to(std::string* out, int indent, bool sorted) const {
-  dump_value(*this, indent, sorted, 0, out);
+  dump_value(*this, {.indent = indent, .sorted = sorted}, 0, out);
 }
 std::string Json::dump(int indent, bool sorted) const {
   std::string out;
   dump_to(&out, indent, sorted);
+  return out;
+}
+std::string Json::dump_exact() const {
+  std::string out;
+  dump_value(*this, {.reals_kept = true}, 0, &out);
   return out;
 }
 
@@ -695,6 +709,21 @@ std::string json_quote(std::string_view text) {
   return out;
 }
 
+std::string utf8_text(std::string_view bytes, size_t bytes_max) {
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  std::string text;
+  text.reserve(std::min(bytes.size(), bytes_max));
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t length = utf8_length(bytes, at);
+    const std::string_view character = length > 0 ? bytes.substr(at, length) : kReplacement;
+    if (text.size() + character.size() > bytes_max) {
+      break;
+    }
+    text += character;
+    at += std::max<size_t>(length, 1);
+  }
+  return text;
+}
 std::string number_text(double value) {
   char buffer[40];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value);

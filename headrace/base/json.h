@@ -94,6 +94,8 @@ class HR_API Json {
   /// name.
   std::string dump(int indent = 0, bool sorted = false) const;
   void dump_to(std::string* out, int indent = 0, bool sorted = false) const;
+  /// Compact text that reads back as the same kinds too: the real 2 is "2.0".
+  std::string dump_exact() const;
 
  private:
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> value_;
@@ -126,6 +128,9 @@ HR_API Result<Json> parse_json(std::string_view text, std::string_view name = "j
                                const JsonOptions& options = {},
                                std::vector<JsonWarning>* warnings = nullptr);
 
+/// `bytes` as UTF-8 for people and JSON: what is none becomes U+FFFD, and the result ends at a
+/// character with at most `bytes_max` bytes.
+HR_API std::string utf8_text(std::string_view bytes, size_t bytes_max = std::string::npos);
 /// `text` as a quoted JSON string.
 HR_API std::string json_quote(std::string_view text);
 /// Shortest decimal text that reads back as `value`; integral values keep no ".0".

@@ -91,3 +91,24 @@ TEST_CASE("equality ignores order of members and kind of number") {
   CHECK(*parse_json(R"({"a":1,"b":[2.0]})") == *parse_json(R"({"b":[2],"a":1.0})"));
   CHECK_FALSE(*parse_json(R"({"a":1})") == *parse_json(R"({"a":"1"})"));
 }
+
+TEST_CASE("an exact text keeps integers and reals apart") {
+  const Json value = Json::object({{"r", 2.0}, {"i", 2}, {"a", Json::Array{-0.0, 1e30, 0.5}}});
+
+  CHECK(value.dump_exact() == R"json({"r":2.0,"i":2,"a":[-0.0,1e+30,0.5]})json");
+
+  const Json back = *parse_json(value.dump_exact());
+  CHECK(back.at("r").kind() == Json::Kind::real);
+  CHECK(back.at("i").kind() == Json::Kind::integer);
+  CHECK(back.at("a").items()[0].kind() == Json::Kind::real);
+}
+
+TEST_CASE("bytes that are no UTF-8 become U+FFFD, and a cut never splits a character") {
+  CHECK(headrace::utf8_text("Gr\xC3\xBC\xC3\x9F") == "Gr\xC3\xBC\xC3\x9F");
+  CHECK(headrace::utf8_text("Gr\xF6sse") == "Gr\xEF\xBF\xBDsse");
+  CHECK(headrace::utf8_text("\xC3") == "\xEF\xBF\xBD");
+  CHECK(headrace::utf8_text("\xED\xA0\x80") == "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+  CHECK(headrace::utf8_text("a\xC3\xBC", 2) == "a");
+  CHECK(headrace::utf8_text("a\xC3\xBC", 3) == "a\xC3\xBC");
+  CHECK(headrace::utf8_text("ab\xFF", 4) == "ab");
+}

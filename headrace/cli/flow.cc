@@ -137,10 +137,7 @@ int exit_code_of(const RunResult& result) {
   if (result.status == Status::cancelled) {
     return kExitCancelled;
   }
-  // A later activity that waits for Completed lets the pipeline succeed in spite of failed items,
-  // as in Data Factory; whoever called must still be told.
-  const bool all_well = result.status == Status::succeeded && result.progress.items_failed == 0;
-  return all_well ? kExitOk : kExitFailed;
+  return result.status == Status::succeeded ? kExitOk : kExitFailed;
 }
 
 /// How the run is named on a command line: its id when it lies where runs lie, else its folder.
@@ -187,6 +184,8 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
     return;
   }
   print_accuracy(folder);
+  // A later activity that waits for Completed lets the pipeline succeed in spite of failed items,
+  // as in Data Factory: the exit code is the status's, but they must not go unseen.
   if (result.status == Status::failed || items.items_failed > 0) {
     fmt::print("run again what failed: headrace flow resume {} --retry-failed\n", reference);
   }
@@ -360,8 +359,7 @@ Command run_command() {
       "written "
       "to a journal before it counts: killed at any moment, the run goes on with `headrace flow "
       "resume`, and no item that had ended runs again. Ctrl-C stops within a second.\n"
-      "Exit codes: 0 Succeeded, 1 Failed, or Succeeded with failed items, 2 the pipeline or an "
-      "argument is not valid, 3 Cancelled, "
+      "Exit codes: 0 Succeeded, 1 Failed, 2 the pipeline or an argument is not valid, 3 Cancelled, "
       "130 interrupted.";
   command.examples = {"headrace flow run examples/commands/pipeline.json",
                       "headrace flow run examples/commands/pipeline.json -p count=5 --slots 2",

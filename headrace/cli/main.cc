@@ -2,7 +2,9 @@
 // The binary `headrace`: collect the commands of all planes, read the command line, run one.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
+#include <exception>
 
 #include "headrace/cli/args.h"
 #include "headrace/cli/command.h"
@@ -27,9 +29,7 @@ std::vector<Command> all_commands() {
   return commands;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   const std::vector<Command> commands = all_commands();
   const std::vector<std::string> words(argv + 1, argv + argc);
   const headrace::cli::Parsed parsed =
@@ -41,10 +41,25 @@ int main(int argc, char** argv) {
   const int exit_code = parsed.command->run(parsed.arguments);
   // What could not be written was not done: a full disk or a closed pipe must not look like
   // success.
-  if (std::fflush(stdout) != 0 && exit_code == headrace::cli::kExitOk) {
-    fmt::print(stderr,
-               "headrace: cannot write to standard output: the disk is full or it is closed\n");
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (!written && exit_code == headrace::cli::kExitOk) {
+    std::fputs("headrace: cannot write to standard output: the disk is full or it is closed\n",
+               stderr);
     return headrace::cli::kExitFailed;
   }
   return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Whoever started us may have ignored it, and then the kernel takes our children's ends.
+  std::signal(SIGCHLD, SIG_DFL);
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    // Ours are values, but fmt::print throws when its stream takes no more, and memory may end.
+    std::fprintf(stderr, "headrace: %s\n", error.what());
+    return headrace::cli::kExitFailed;
+  }
 }

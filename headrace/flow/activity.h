@@ -24,6 +24,7 @@ struct ActivityCall {
   std::string item_key;        ///< key of the ForEach item; empty outside a ForEach
   int attempt = 1;             ///< 1 for the first try
   Json type_properties;        ///< evaluated
+  bool secure_input = false;   ///< policy.secureInput: the properties belong into no file
   base::Path run_folder;       ///< the run's folder
   base::Path item_folder;      ///< where this item may keep files and logs
   base::Path pipeline_folder;  ///< folder of the pipeline document: relative paths in properties

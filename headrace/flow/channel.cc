@@ -56,6 +56,7 @@ std::string encode(const CallFrame& frame) {
   FrameBuilder out(FrameType::call);
   out.fields().put(frame.attempt).put(frame.number).put_text(frame.activity).put_text(frame.type);
   out.fields().put_text(frame.item_key).put_text(frame.log).put_text(frame.properties);
+  out.fields().put(static_cast<uint8_t>(frame.secure_input ? 1 : 0));
   return out.take();
 }
 
@@ -69,6 +70,7 @@ std::optional<CallFrame> decode_call(std::string_view payload) {
   frame.item_key = in.get_text();
   frame.log = in.get_text();
   frame.properties = in.get_text();
+  frame.secure_input = in.get<uint8_t>() != 0;
   return in.complete() ? std::optional(std::move(frame)) : std::nullopt;
 }
 

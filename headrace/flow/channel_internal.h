@@ -34,6 +34,7 @@ struct CallFrame {
   std::string item_key;
   std::string log;         ///< relative to the run folder
   std::string properties;  ///< JSON text
+  bool secure_input = false;
 };
 
 struct ResultFrame {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "headrace/flow/engine.h"
 #include "headrace/flow/value.h"
@@ -17,6 +18,9 @@ namespace headrace::flow {
 namespace {
 
 constexpr std::string_view kOutputMark = "##headrace-output ";
+/// The worker's file holds the whole output until the log keeps head and tail of it, so the only
+/// bound here is on one line.
+constexpr int64_t kLineBytesMax = int64_t{32} << 20;
 constexpr auto kWaitMax = std::chrono::seconds(3600);
 
 /// Folder in which the command runs; what we put there goes again when nothing else is in it.
@@ -37,8 +41,10 @@ class WorkFolder {
         return errno_error(code.value(), "copying folderPath " + from.string());
       }
     }
-    const Json activity = Json::object(
-        {{"name", call.activity}, {"type", call.type}, {"typeProperties", call.type_properties}});
+    const Json activity =
+        Json::object({{"name", call.activity},
+                      {"type", call.type},
+                      {"typeProperties", call.secure_input ? Json("***") : call.type_properties}});
     HR_TRY(work.put("activity.json", activity.dump(2)));
     HR_TRY(work.put("linkedServices.json", "[]"));
     HR_TRY(work.put("datasets.json", "[]"));
@@ -60,7 +66,7 @@ class WorkFolder {
     if (std::filesystem::exists(path_ / name, code)) {
       return {};  // the user's own
     }
-    HR_TRY(auto fd, base::open_file(path_ / name, O_WRONLY | O_CREAT | O_TRUNC));
+    HR_TRY(auto fd, base::open_file(path_ / name, O_WRONLY | O_CREAT | O_TRUNC, 0600));
     ours_.push_back(name);
     return base::write_all(fd.get(), text, path_ / name);
   }
@@ -114,6 +120,8 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   options.folder = work.path();
   options.environment = environment_of(call);
   options.threads = 1;
+  options.line_bytes_max = kLineBytesMax;
+  options.lines_bytes_max = std::numeric_limits<int64_t>::max();
   options.on_line = [&](proc::Stream stream, std::string_view line) {
     wrote = true;
     std::string whole(line);

@@ -188,7 +188,13 @@ class Reader {
       variable.type = "Bool";
     }
     const Json* value = json.find("defaultValue");
-    if (value != nullptr) {
+    const bool none = value == nullptr || (value->is_null() && variable.type == "Array");
+    if (!none) {
+      if (!value->is_null() && !variable.takes(*value)) {
+        error("E-PROPERTY", value->offset(),
+              fmt::format("defaultValue of variable '{}' must be of its type {}, not {}", name,
+                          variable.type, describe_value(*value)));
+      }
       variable.default_value = *value;
     } else if (variable.type == "Array") {
       variable.default_value = Json::array();

@@ -339,4 +339,19 @@ TEST_CASE("a pipeline of 1,000 activities is validated in 100 ms of CPU") {
 #endif
 }
 
+TEST_CASE("the default of a variable must be of its type; null is an empty array") {
+  const std::string activity = R"json({"name": "a", "type": "X"})json";
+  const auto variable = [&](const std::string& text) {
+    return with(activity, R"json(, "variables": {"v": )json" + text + "}");
+  };
+
+  CHECK(good(variable(R"json({"type": "Array", "defaultValue": null})json"))
+            ->variables[0]
+            .default_value.dump() == "[]");
+  CHECK(says(variable(R"json({"type": "Array", "defaultValue": "a,b"})json"),
+             "E-PROPERTY: defaultValue of variable 'v' must be of its type Array, not string"));
+  CHECK(says(variable(R"json({"type": "Integer", "defaultValue": true})json"),
+             "E-PROPERTY: defaultValue of variable 'v' must be of its type Integer"));
+}
+
 }  // namespace headrace::flow

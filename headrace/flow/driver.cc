@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <utility>
 
 #include "headrace/base/log.h"
 #include "headrace/flow/driver_internal.h"
@@ -30,6 +31,15 @@ std::string host_name() {
   char host[256] = "unknown";
   ::gethostname(host, sizeof host - 1);
   return host;
+}
+
+/// Native activities say by their code that their inputs are the reason. A command says nothing.
+bool fails_again(const Outcome& outcome, const Activity& activity) {
+  constexpr Errc kOfInputs[] = {Errc::invalid_argument, Errc::not_found, Errc::mismatch,
+                                Errc::corrupt, Errc::unsupported};
+  return outcome.kind == Outcome::Kind::failed && activity.type != "Custom" &&
+         std::any_of(std::begin(kOfInputs), std::end(kOfInputs),
+                     [&](Errc code) { return outcome.error.code == errc_name(code); });
 }
 
 /// Empty a counter or a queue of notices.
@@ -123,13 +133,71 @@ Result<void> Driver::act() {
     for (const StartAttempt& start : todo.start) {
       HR_TRY(begin(start));
     }
-    for (const StopAttempt& stop : todo.stop) {
-      for (size_t slot = 0; slot < flights_.size(); ++slot) {
-        if (flights_[slot].attempt == stop.attempt) {
-          pool_.stop(static_cast<int>(slot));
-        }
-      }
+    for (const StopAttempt& one : todo.stop) {
+      HR_TRY(stop(one));
     }
+  }
+  return {};
+}
+
+Result<void> Driver::stop(const StopAttempt& stop) {
+  for (size_t i = 0; i < flights_.size(); ++i) {
+    const int slot = static_cast<int>(i);
+    if (flights_[i].attempt != stop.attempt) {
+      continue;
+    }
+    if (waiting_.erase(slot) == 0) {
+      pool_.stop(slot);
+      continue;
+    }
+    AttemptEnded ended;
+    ended.attempt = std::exchange(flights_[i].attempt, 0);
+    ended.outcome.kind = Outcome::Kind::lost;
+    ended.outcome.error = {"WorkerLost", "its worker could not be started", "SystemError", ""};
+    HR_TRY(take({Micros(0), std::move(ended)}, flights_[i].path));
+  }
+  return {};
+}
+
+/// Hand a call to its slot's worker. When that cannot be started it is tried again, with growing
+/// pauses; a slot that can start none for long ends the run, which goes on when it is resumed.
+Result<void> Driver::hand_over(int slot, CallFrame frame) {
+  constexpr Micros kPauseMin = std::chrono::milliseconds(100);
+  constexpr Micros kPauseMax = std::chrono::seconds(10);
+  const Result<void> called = pool_.call(slot, frame);
+  if (called.ok()) {
+    waiting_.erase(slot);
+    return {};
+  }
+  const Micros at = base::system_clock().monotonic();
+  const auto [it, fresh] = waiting_.try_emplace(slot);
+  Waiting& waiting = it->second;
+  if (fresh) {
+    waiting.since = at;
+    waiting.frame = std::move(frame);
+    base::log_warning("flow: " + called.error().message() + "; trying again");
+  } else if (at - waiting.since >= options_.worker_patience) {
+    Error error = called.error();
+    error.add_context(fmt::format("no worker could be started in slot {} for {:.1f} s", slot,
+                                  std::chrono::duration<double>(at - waiting.since).count()));
+    error.add_note("nothing that had ended is lost; continue with: headrace flow resume " +
+                   header_.run_id);
+    return error;
+  }
+  waiting.pause = fresh ? kPauseMin : std::min(waiting.pause * 2, kPauseMax);
+  waiting.again_at = std::min(at + waiting.pause, waiting.since + options_.worker_patience);
+  return {};
+}
+
+Result<void> Driver::hand_over_again() {
+  std::vector<std::pair<int, CallFrame>> due;
+  for (const auto& [slot, waiting] : waiting_) {
+    if (waiting.again_at <= base::system_clock().monotonic()) {
+      due.emplace_back(slot, waiting.frame);
+    }
+  }
+  for (auto& [slot, frame] : due) {
+    HR_TRY(hand_over(slot, std::move(frame)));
   }
   return {};
 }
@@ -157,17 +225,11 @@ Result<void> Driver::begin(const StartAttempt& start) {
   frame.log = log_path(call->item_key, call->activity->name, call->attempt);
   frame.item_key = call->item_key;
   frame.properties = std::move(call->properties);
+  frame.secure_input = call->activity->policy.secure_input;
   InFlight& flight = flights_[static_cast<size_t>(start.slot)];
   flight = {start.attempt,  call->attempt, std::move(call->path), std::move(call->item_key),
             call->activity, call->digest};
-  const Result<void> called = pool_.call(start.slot, frame);
-  if (!called.ok()) {
-    ended.outcome.kind = Outcome::Kind::lost;
-    ended.outcome.error = {"WorkerLost", called.error().message(), "SystemError", ""};
-    flight.attempt = 0;
-    return take({Micros(0), std::move(ended)}, flight.path);
-  }
-  return {};
+  return hand_over(start.slot, std::move(frame));
 }
 
 Result<void> Driver::give_items(uint64_t run) {
@@ -190,6 +252,7 @@ Result<void> Driver::give_items(uint64_t run) {
 Result<void> Driver::take_ended(WorkerPool::Ended ended) {
   InFlight& flight = flights_[static_cast<size_t>(ended.slot)];
   ended.outcome.digest = flight.digest;
+  ended.outcome.retry_useless = fails_again(ended.outcome, *flight.activity);
   ended.outcome.output_kept = !flight.activity->policy.secure_output;
   if (ended.outcome.kind != Outcome::Kind::succeeded || ended.seconds >= kSlowSeconds) {
     write_meta(ended, flight);
@@ -278,6 +341,9 @@ int Driver::wait_ms() const {
   if (const auto deadline = pool_.next_deadline()) {
     until(*deadline - base::system_clock().monotonic());
   }
+  for (const auto& [slot, waiting] : waiting_) {
+    until(waiting.again_at - base::system_clock().monotonic());
+  }
   if (options_.on_progress) {
     wait = std::min<int64_t>(wait, 1000);
   }
@@ -302,6 +368,7 @@ Result<bool> Driver::turn() {
     }
   }
   pool_.on_time();
+  HR_TRY(hand_over_again());
   for (WorkerPool::Ended& ended : ended_) {
     HR_TRY(take_ended(std::move(ended)));
   }

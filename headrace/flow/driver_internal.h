@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,6 +37,13 @@ class Driver {
     const Activity* activity = nullptr;
     uint64_t digest = 0;
   };
+  /// A slot whose worker could not be started. That is not its attempt's doing: it waits.
+  struct Waiting {
+    CallFrame frame;
+    base::Micros pause{0};
+    base::Micros again_at{0};  ///< monotonic, as `since`
+    base::Micros since{0};
+  };
 
   Driver(Journal journal, std::unique_ptr<Engine> engine, const RunHeader& header,
          const RunOptions& options, base::Fd epoll, WorkerPoolOptions pool);
@@ -44,6 +52,9 @@ class Driver {
   Result<void> take(Event event, std::string_view attempt_path = {});
   Result<void> act();
   Result<void> begin(const StartAttempt& start);
+  Result<void> hand_over(int slot, CallFrame frame);
+  Result<void> hand_over_again();
+  Result<void> stop(const StopAttempt& stop);
   Result<void> give_items(uint64_t run);
   Result<void> take_ended(WorkerPool::Ended ended);
   Result<void> take_cancels();
@@ -63,7 +74,8 @@ class Driver {
   base::Fd inotify_;
   FinishedWork finished_;
   Actions actions_;
-  std::vector<InFlight> flights_;  ///< by slot
+  std::vector<InFlight> flights_;   ///< by slot
+  std::map<int, Waiting> waiting_;  ///< by slot
   std::deque<std::pair<uint64_t, Report>> untold_;
   std::vector<WorkerPool::Ended> ended_;
   uint64_t flushed_ = 0;

@@ -31,18 +31,6 @@ Error does_not_fit(std::string what) {
                                    "for another pipeline"};
 }
 
-/// Input that was wrong once is wrong in the next attempt too; only the machine's troubles may
-/// pass.
-bool is_of_the_input(const ActivityError& error) {
-  for (const Errc code : {Errc::invalid_argument, Errc::not_found, Errc::already_exists,
-                          Errc::mismatch, Errc::corrupt, Errc::unsupported}) {
-    if (error.code == errc_name(code)) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void place_activities(const ActivityList& list, int parent, std::vector<ActivityPlace>* places,
                       std::unordered_map<std::string, int>* ids) {
   for (size_t i = 0; i < list.activities.size(); ++i) {
@@ -193,6 +181,7 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
     outcome.error.target = run->activity->name;
   }
   if (timed_out) {
+    outcome.retry_useless = false;
     outcome.error.code = "Timeout";
     outcome.error.failure_type = "UserError";
     outcome.error.message = fmt::format("'{}' did not end within its policy.timeout of {} s",
@@ -207,11 +196,15 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
                                         run->losses, outcome.error.message);
   }
   if (outcome.kind == Outcome::Kind::failed || timed_out) {
-    if (run->retries < run->retry_max && !is_of_the_input(outcome.error)) {
+    const bool left = run->retries < run->retry_max;
+    if (left && !outcome.retry_useless) {
       ++run->retries;
       run->phase = Phase::retry_wait;
       set_timer(run, now + seconds_to_micros(run->retry_interval));
       return {};
+    }
+    if (left) {
+      outcome.error.message += " (not tried again: the same inputs fail the same way)";
     }
   }
   fail(run, std::move(outcome.error));
@@ -271,24 +264,11 @@ void Engine::State::on_cancel(const CancelRequested& event) {
     cancel_scope(root.get());
     return;
   }
-  const std::function<void(Scope*)> visit = [&](Scope* scope) {
-    for (ActivityRun& run : scope->runs) {
-      if (run.child != nullptr) {
-        visit(run.child.get());
-      }
-      if (run.for_each == nullptr) {
-        continue;
-      }
-      for (auto& [index, iteration] : run.for_each->live) {
-        if (key_path(iteration.get()) == event.item) {
-          cancel_scope(iteration.get());
-        } else {
-          visit(iteration.get());
-        }
-      }
-    }
-  };
-  visit(root.get());
+  std::vector<ItemPlace> found;
+  find_items(*root, event.item, &found);
+  for (const ItemPlace& place : found) {
+    cancel_item(place);
+  }
 }
 
 void Engine::State::on_resumed(const Resumed& event) {
@@ -609,7 +589,7 @@ void Engine::State::finish_run() {
   const ActivityRun* cause = nullptr;
   status = cancelling ? Status::cancelled : judge(*root, &cause);
   if (cause != nullptr && cause->error != nullptr) {
-    error = *cause->error;
+    error = explain(*root, *cause);
   }
   Report report;
   report.kind = Report::Kind::run;

@@ -46,9 +46,10 @@ struct Outcome {
     lost          ///< the worker died under it; tried again without using up `retry`
   };
   Kind kind = Kind::succeeded;
-  std::string output;       ///< JSON text of what expressions see under `.output`
-  bool output_kept = true;  ///< false: secure, so it is in no file
-  ActivityError error;      ///< unless succeeded
+  bool retry_useless = false;  ///< with `failed`: the same inputs fail the same way
+  std::string output;          ///< JSON text of what expressions see under `.output`
+  bool output_kept = true;     ///< false: secure, so it is in no file
+  ActivityError error;         ///< unless succeeded
   double cpu_seconds = 0.0;
   int64_t peak_rss_bytes = 0;
   int64_t pid = 0;
@@ -190,6 +191,9 @@ class Engine {
   /// Attempts that run, with their slots.
   std::vector<StartAttempt> running() const;
 
+  /// Status of an item of a loop that runs now, by its whole key ("outer/inner" when nested);
+  /// `canceling` while it is being stopped. nullopt: no such loop has it.
+  std::optional<Status> item_status(std::string_view key) const;
   /// Items of the loops that run now (of loops inside items: not), by loop and index.
   void visit_open_items(const std::function<void(const OpenItem& item)>& visit) const;
 

@@ -109,6 +109,14 @@ Result<Json> Engine::State::evaluate(const Template& value, ActivityRun* run, co
   return result.ok() ? std::move(result) : Result<Json>(of_activity(result.error(), *run));
 }
 
+/// For what the driver asks between steps. No replay comes here, so nothing in the state may move:
+/// the seed is the caller's, and the same whenever it asks again.
+Result<Json> Engine::State::evaluate_outside(const Template& value, ActivityRun* run,
+                                             uint64_t with_seed, const Json* item) {
+  RunContext context(this, run->scope, item, with_seed);
+  return value.evaluate(context);
+}
+
 Json Engine::State::pipeline_value() const {
   const std::string id = options.run_id;
   return Json::object({{"DataFactory", "headrace"},

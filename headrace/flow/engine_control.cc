@@ -309,19 +309,16 @@ void Engine::State::start_variable(ActivityRun* run) {
   }
   const Variable* variable = pipeline->find_variable(activity.variable);
   const bool append = activity.kind == ActivityKind::append_variable;
-  const auto fits = [&](const Json& json) {
-    return variable->type == "String"    ? json.is_string()
-           : variable->type == "Bool"    ? json.is_bool()
-           : variable->type == "Integer" ? json.is_integer()
-                                         : json.is_array();
-  };
-  if (variable == nullptr || (!append && !fits(*value))) {
-    fail(run,
-         {"InvalidTemplate",
-          variable == nullptr ? fmt::format("there is no variable '{}'", activity.variable)
-                              : fmt::format("variable '{}' is of type {} and cannot take {}",
-                                            variable->name, variable->type, describe_value(*value)),
-          "UserError", ""});
+  const bool fits =
+      variable != nullptr && (append ? variable->type == "Array" : variable->takes(*value));
+  if (!fits) {
+    fail(run, {"InvalidTemplate",
+               variable == nullptr
+                   ? fmt::format("there is no variable '{}'", activity.variable)
+                   : fmt::format("variable '{}' is of type {} and cannot {} {}", variable->name,
+                                 variable->type, append ? "be appended" : "take",
+                                 describe_value(*value)),
+               "UserError", ""});
     return;
   }
   run->output = Json::object({{"name", variable->name}, {"value", *value}}).dump();

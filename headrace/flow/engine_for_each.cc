@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "headrace/base/random.h"
 #include "headrace/flow/engine_state_internal.h"
 #include "headrace/flow/value.h"
 
@@ -74,7 +75,8 @@ void Engine::State::start_for_each(ActivityRun* run) {
 
 Result<ItemList> Engine::State::make_items(ActivityRun* run) {
   const Activity& activity = *run->activity;
-  HR_TRY(auto value, evaluate(activity.items, run), "InvalidTemplate");
+  const uint64_t own_seed = base::derive_seed(seed, path_of(*run));
+  HR_TRY(auto value, evaluate_outside(activity.items, run, own_seed), "InvalidTemplate");
   if (value.is_string()) {  // users pass arrays through string parameters
     auto parsed = parse_json(value.string(), "items");
     if (parsed.ok() && parsed->is_array()) {
@@ -98,7 +100,9 @@ Result<ItemList> Engine::State::make_items(ActivityRun* run) {
   std::unordered_set<std::string> seen;
   if (named) {
     for (const Json& item : items) {
-      HR_TRY(const auto key, evaluate(activity.expression, run, &item), "InvalidTemplate");
+      const uint64_t item_seed = base::derive_seed(own_seed, static_cast<uint64_t>(list.size()));
+      HR_TRY(const auto key, evaluate_outside(activity.expression, run, item_seed, &item),
+             "InvalidTemplate");
       const std::string text = value_text(key);
       if (text.empty() || !seen.insert(text).second) {
         return Error{Errc::invalid_argument,
@@ -130,6 +134,10 @@ void Engine::State::fill(ActivityRun* run) {
   ForEachRun& loop = *run->for_each;
   while (!loop.stopped && loop.running < loop.batch && loop.next < loop.items.size()) {
     const int64_t index = loop.next++;
+    if (is_final(loop.statuses[static_cast<size_t>(index)])) {
+      --loop.cancelled_waiting;
+      continue;
+    }
     auto scope = open_scope(run->activity->branches[0], run->scope, run);
     scope->sequence = next_sequence++;
     scope->index = index;
@@ -147,6 +155,54 @@ void Engine::State::fill(ActivityRun* run) {
   if (loop.running == 0 && (loop.stopped || loop.next >= loop.items.size())) {
     close_for_each(run);
   }
+}
+
+/// Items with this whole key; several when loops beside each other have the same keys.
+void Engine::State::find_items(const Scope& scope, std::string_view key,
+                               std::vector<ItemPlace>* out) const {
+  for (const ActivityRun& run : scope.runs) {
+    if (run.child != nullptr) {
+      find_items(*run.child, key, out);
+    }
+    if (run.for_each == nullptr) {
+      continue;
+    }
+    const std::string outer = key_path(run.scope);
+    std::string_view own = key;
+    if (!outer.empty()) {
+      if (!own.starts_with(outer + "/")) {
+        continue;
+      }
+      own.remove_prefix(outer.size() + 1);
+    }
+    ForEachRun& loop = *run.for_each;
+    for (int64_t i = 0; i < loop.items.size(); ++i) {
+      if (loop.items.key(i) == own) {
+        out->push_back({&loop, &run, i});
+      }
+    }
+    for (const auto& [index, iteration] : loop.live) {
+      find_items(*iteration, key, out);
+    }
+  }
+}
+
+void Engine::State::cancel_item(const ItemPlace& place) {
+  ForEachRun& loop = *place.loop;
+  if (const auto live = loop.live.find(place.index); live != loop.live.end()) {
+    cancel_scope(live->second.get());
+    return;
+  }
+  Status& item = loop.statuses[static_cast<size_t>(place.index)];
+  if (is_final(item)) {
+    return;
+  }
+  item = Status::cancelled;
+  ++loop.cancelled;
+  ++loop.cancelled_waiting;
+  ++counts.items_ended;
+  ++counts.items_failed;
+  report_unstarted_item(*place.run, place.index, item);
 }
 
 void Engine::State::iteration_done(Scope* scope) {
@@ -169,7 +225,8 @@ void Engine::State::iteration_done(Scope* scope) {
     static const ActivityError kCancelled = {"2001", "an inner activity was cancelled", "UserError",
                                              ""};
     const bool told = cause != nullptr && cause->error != nullptr;
-    note_failure(&loop, told ? *cause : scope->runs[0], *scope, told ? *cause->error : kCancelled);
+    note_failure(&loop, told ? *cause : scope->runs[0], *scope,
+                 told ? explain(*scope, *cause) : kCancelled);
     if (budget_used_up(loop)) {
       loop.stopped = true;
       if (loop.budget.cancel_running) {
@@ -244,7 +301,7 @@ void Engine::State::merge_variables(ForEachRun* loop, int64_t index, VariableCha
 
 void Engine::State::close_for_each(ActivityRun* run) {
   ForEachRun& loop = *run->for_each;
-  loop.skipped = loop.items.size() - loop.next;
+  loop.skipped = loop.items.size() - loop.next - loop.cancelled_waiting;
   counts.items_ended += loop.skipped;
   for (auto& [name, merge] : loop.variables) {
     if (merge.set_index >= 0) {
@@ -309,15 +366,34 @@ std::string Engine::State::for_each_output(const ActivityRun& run) const {
     text += R"(,"items":[)";
     for (int64_t i = 0; i < loop.items.size(); ++i) {
       const auto index = static_cast<size_t>(i);
-      const bool ran = i < loop.next;
+      const bool ended = is_final(loop.statuses[index]);
       text += fmt::format(R"({}{{"key":{},"status":"{}","outputs":{}}})", i > 0 ? "," : "",
                           json_quote(loop.items.key(i)),
-                          status_name(ran ? loop.statuses[index] : Status::skipped),
+                          status_name(ended ? loop.statuses[index] : Status::skipped),
                           loop.outputs[index].empty() ? "{}" : loop.outputs[index]);
     }
     text += "]";
   }
   return text + "}";
+}
+
+std::optional<Status> Engine::item_status(std::string_view key) const {
+  std::vector<ItemPlace> places;
+  if (state_->root != nullptr) {
+    state_->find_items(*state_->root, key, &places);
+  }
+  std::optional<Status> found;
+  for (const ItemPlace& place : places) {
+    Status status = place.loop->statuses[static_cast<size_t>(place.index)];
+    const auto live = place.loop->live.find(place.index);
+    if (live != place.loop->live.end() && live->second->cancelled) {
+      status = Status::canceling;
+    }
+    if (!found || is_final(*found)) {
+      found = status;
+    }
+  }
+  return found;
 }
 
 Result<ItemList> Engine::evaluate_items(uint64_t run) {

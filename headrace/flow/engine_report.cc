@@ -38,6 +38,35 @@ Status Engine::State::judge(const Scope& scope, const ActivityRun** cause) const
   return verdict;
 }
 
+/// The error of `cause`. What it waited for may have failed first, and the rest follows from that:
+/// then the first failure is named too.
+ActivityError Engine::State::explain(const Scope& scope, const ActivityRun& cause) const {
+  const ActivityRun* first = &cause;
+  std::vector<bool> seen(scope.runs.size());
+  std::vector<const ActivityRun*> open = {&cause};
+  while (!open.empty()) {
+    const ActivityRun* run = open.back();
+    open.pop_back();
+    if (run->status == Status::failed && run->error != nullptr && run->ended <= first->ended) {
+      first = run;
+    }
+    for (const Dependency& dependency : run->activity->dependencies) {
+      const auto index = static_cast<size_t>(dependency.index);
+      if (!seen[index]) {
+        seen[index] = true;
+        open.push_back(&scope.runs[index]);
+      }
+    }
+  }
+  ActivityError why = *cause.error;
+  if (why.message.find(first->error->message) == std::string::npos) {
+    why.message +=
+        fmt::format("; '{}' had failed before: {}", first->activity->name, first->error->message);
+    why.target = first->error->target;
+  }
+  return why;
+}
+
 std::string Engine::State::path_of(const ActivityRun& run) const {
   if (run.scope->owner == nullptr) {
     return run.activity->name;
@@ -146,7 +175,7 @@ void Engine::State::report_item(const Scope& scope, Status judged, const Activit
     }
   }
   if (cause != nullptr && cause->error != nullptr) {
-    report.error = *cause->error;
+    report.error = explain(scope, *cause);
   }
   if (options.report_outputs) {
     report.log = log_of(cause != nullptr ? *cause : *last);
@@ -159,15 +188,26 @@ void Engine::State::report_item(const Scope& scope, Status judged, const Activit
 void Engine::State::report_not_started(const ActivityRun& run) {
   const ForEachRun& loop = *run.for_each;
   for (int64_t index = loop.next; index < loop.items.size(); ++index) {
-    Report report;
-    report.kind = Report::Kind::item;
-    report.path = path_of(run);
-    report.activity = run.activity;
-    report.index = index;
-    report.key = loop.items.key(index);
-    report.status = run.scope->cancelled ? Status::cancelled : Status::skipped;
-    actions->reports.push_back(std::move(report));
+    if (!is_final(loop.statuses[static_cast<size_t>(index)])) {
+      report_unstarted_item(run, index, run.scope->cancelled ? Status::cancelled : Status::skipped);
+    }
   }
+}
+
+void Engine::State::report_unstarted_item(const ActivityRun& run, int64_t index,
+                                          Status with_status) {
+  if (inside_item(run.scope)) {
+    return;  // told with the outer item
+  }
+  Report report;
+  report.kind = Report::Kind::item;
+  report.path = path_of(run);
+  report.activity = run.activity;
+  report.index = index;
+  report.key = run.for_each->items.key(index);
+  report.status = with_status;
+  report.ended = now;
+  actions->reports.push_back(std::move(report));
 }
 
 void Engine::State::visit_open(const Scope& scope,

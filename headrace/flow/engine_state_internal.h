@@ -12,54 +12,10 @@
 #include <vector>
 
 #include "headrace/flow/engine.h"
+#include "headrace/flow/engine_for_each_internal.h"
 #include "headrace/flow/expression.h"
 
 namespace headrace::flow {
-
-struct Scope;
-
-/// What an iteration did to one variable.
-struct VariableChange {
-  bool set = false;
-  Json value;            ///< with `set`
-  Json::Array appended;  ///< after that
-};
-using VariableChanges = std::map<std::string, VariableChange, std::less<>>;
-
-/// Failures of items that look alike.
-struct ErrorGroup {
-  std::string message;
-  std::string activity;
-  int64_t count = 0;
-  std::vector<std::string> keys;  ///< the first three
-  std::string log;                ///< of the first
-};
-
-struct ForEachRun {
-  ItemList items;
-  int64_t next = 0;  ///< index of the item to start next
-  int64_t running = 0;
-  int64_t batch = 1;
-  int64_t succeeded = 0;
-  int64_t failed = 0;
-  int64_t skipped = 0;
-  int64_t cancelled = 0;
-  bool stopped = false;  ///< the failure budget is used up: nothing more starts
-  FailureBudget budget;
-  std::map<int64_t, std::unique_ptr<Scope>> live;
-  std::vector<Status> statuses;      ///< by item
-  std::vector<std::string> outputs;  ///< by item, JSON text; empty unless an expression may look
-  std::vector<ErrorGroup> errors;    ///< bounded
-  int64_t errors_left_out = 0;
-  ActivityError first_error;
-  /// By variable: the value set by the highest index so far, and all appended elements by index.
-  struct Merge {
-    int64_t set_index = -1;
-    Json value;
-    std::map<int64_t, Json::Array> appended;
-  };
-  std::map<std::string, Merge, std::less<>> variables;
-};
 
 enum class Phase : uint8_t {
   waiting,         ///< for its dependencies
@@ -191,6 +147,8 @@ struct Engine::State {
   // engine_for_each.cc
   void start_for_each(ActivityRun* run);
   void fill(ActivityRun* run);
+  void find_items(const Scope& scope, std::string_view key, std::vector<ItemPlace>* out) const;
+  void cancel_item(const ItemPlace& place);
   void iteration_done(Scope* scope);
   void note_failure(ForEachRun* loop, const ActivityRun& run, const Scope& scope,
                     const ActivityError& why);
@@ -203,6 +161,8 @@ struct Engine::State {
 
   // engine_context.cc
   Result<Json> evaluate(const Template& value, ActivityRun* run, const Json* item = nullptr);
+  Result<Json> evaluate_outside(const Template& value, ActivityRun* run, uint64_t with_seed,
+                                const Json* item = nullptr);
   Result<Value> activity_value(const Scope* scope, std::string_view name);
   ActivityRun* find_run(const Scope* scope, int activity_id);
   const Json& view_of(ActivityRun* run);
@@ -213,9 +173,11 @@ struct Engine::State {
   std::string key_path(const Scope* scope) const;
   std::string log_of(const ActivityRun& run) const;
   Status judge(const Scope& scope, const ActivityRun** cause) const;
+  ActivityError explain(const Scope& scope, const ActivityRun& cause) const;
   void report_activity(const ActivityRun& run, bool begins);
   void report_item(const Scope& scope, Status status, const ActivityRun* cause);
   void report_not_started(const ActivityRun& run);
+  void report_unstarted_item(const ActivityRun& run, int64_t index, Status with_status);
   std::string outputs_of(const Scope& scope) const;
   void visit_open(const Scope& scope, const std::function<void(const OpenItem& item)>& visit) const;
 

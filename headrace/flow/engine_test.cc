@@ -160,23 +160,6 @@ TEST_CASE("a failed attempt is repeated as often as the policy says, after its i
   CHECK(hopeless.calls().size() == 3);
 }
 
-TEST_CASE("an error of the input is not tried again, one of the machine is") {
-  const auto pipeline = pipeline_of(pipeline_text(
-      {work("A", "", R"json(, "policy": {"retry": 2, "retryIntervalInSeconds": 40})json")}));
-  for (const auto& [code, attempts] :
-       {std::pair("invalid_argument", 1), std::pair("not_found", 1), std::pair("corrupt", 1),
-        std::pair("io", 3), std::pair("out_of_space", 3), std::pair("2500", 3)}) {
-    CAPTURE(code);
-    Simulator run(pipeline, [code = code](const CallSpec&) {
-      SimulatedWork work = breaks();
-      work.outcome.error.code = code;
-      return work;
-    });
-    CHECK(run.run() == Status::failed);
-    CHECK(static_cast<int>(run.calls().size()) == attempts);
-  }
-}
-
 TEST_CASE("an attempt that runs into its timeout is stopped and may be retried") {
   const auto pipeline = pipeline_of(pipeline_text({work(
       "A", "",
@@ -786,6 +769,130 @@ TEST_CASE("100,000 queued items take well under 1 KiB each") {
 
   CHECK(engine.progress().items_total == 100'000);
   CHECK_MESSAGE(bytes / 100'000 < 100, bytes);
+}
+
+TEST_CASE("computed items and keys leave guid() and rand() as a replay gives them") {
+  const auto pipeline = pipeline_of(R"json({"name": "p", "properties": {"activities": [
+    {"name": "each", "type": "ForEach", "typeProperties": {
+       "items": "@range(0, add(3, mul(0, rand(0, 10))))", "itemKey": "@concat('k', item(), guid())",
+       "activities": [{"name": "do", "type": "NoOp", "typeProperties": {"i": "@item()"}}]}},
+    {"name": "id", "type": "SetVariable",
+       "dependsOn": [{"activity": "each", "dependencyConditions": ["Succeeded"]}],
+       "typeProperties": {"variableName": "v", "value": "@guid()"}},
+    {"name": "hold", "type": "NoOp",
+       "dependsOn": [{"activity": "id", "dependencyConditions": ["Succeeded"]}],
+       "typeProperties": {}}],
+    "variables": {"v": {"type": "String"}}}})json");
+  Simulator simulator(pipeline, [](const CallSpec&) { return works(); });
+  simulator.run({}, 3);
+  const std::string live = simulator.engine().variables().dump();
+  CHECK(live.size() > 36);
+
+  simulator.kill_engine(2);
+
+  CHECK(simulator.engine().variables().dump() == live);
+  CHECK(simulator.run() == Status::succeeded);
+}
+
+TEST_CASE("a queued item can be cancelled and never starts; the others go on") {
+  Simulator run(
+      pipeline_of(pipeline_text({loop_of("@range(0, 5)", work("fit"), "\"batchCount\": 2,")})),
+      [](const CallSpec&) { return works("{}", 10); }, 5);
+  bool done = false;
+  const Status status = run.run([&] {
+    if (!std::exchange(done, true)) {
+      CHECK(run.engine().item_status("0") == Status::in_progress);
+      CHECK(run.engine().item_status("4") == Status::queued);
+      CHECK(!run.engine().item_status("5"));
+      run.cancel("0");
+      run.cancel("3");
+      run.cancel("4");
+      CHECK(run.engine().item_status("4") == Status::cancelled);
+      run.kill_engine(5);
+    }
+  });
+
+  CHECK(status == Status::failed);
+  CHECK(status_of(run, "each[0]") == "Cancelled");
+  CHECK(status_of(run, "each[3]") == "Cancelled");
+  CHECK(status_of(run, "each[2]") == "Succeeded");
+  CHECK(run.calls().size() == 5);  // 0, 1, 2, then 1 and 2 again for the new engine
+  CHECK(run.output("each") == R"json({"itemsCount":5,"succeeded":2,"failed":3,"skipped":0})json");
+  CHECK(run.engine().progress().items_ended == 5);
+}
+
+TEST_CASE("queued items that were cancelled are not counted again when a budget stops the rest") {
+  Simulator run(pipeline_of(pipeline_text(
+                    {loop_of("@range(0, 6)", work("fit"),
+                             R"json("batchCount": 1, "failureBudget": {"count": 1},)json")})),
+                failing({"fit"}));
+  bool done = false;
+  run.run([&] {
+    if (!std::exchange(done, true)) {
+      run.cancel("5");
+    }
+  });
+
+  CHECK(status_of(run, "each[5]") == "Cancelled");
+  CHECK(run.engine().progress().items_ended == 6);
+}
+
+TEST_CASE("queued items of a loop inside an item are found by their whole path") {
+  const std::string inner =
+      loop_of("@createArray('a', 'b', 'c')", work("fit"), "\"batchCount\": 1,", "inner");
+  Simulator run(
+      pipeline_of(pipeline_text({loop_of("@createArray('x', 'y')", inner)})),
+      [](const CallSpec&) { return works("{}", 10); }, 5);
+  bool done = false;
+  run.run([&] {
+    if (!std::exchange(done, true)) {
+      CHECK(run.engine().item_status("x/c") == Status::queued);
+      CHECK(!run.engine().item_status("c"));
+      run.cancel("x/c");
+    }
+  });
+
+  int calls = 0;
+  for (const std::string& call : run.calls()) {
+    CHECK(!call.starts_with("each[x]/inner[c]"));
+    ++calls;
+  }
+  CHECK(calls == 5);
+}
+
+TEST_CASE("an attempt whose inputs are the reason is not tried again, and its error says so") {
+  const std::string patient = work("fit", "", R"json(, "policy": {"retry": 3})json");
+  int calls = 0;
+  Simulator run(pipeline_of(pipeline_text({patient})), [&](const CallSpec&) {
+    ++calls;
+    SimulatedWork failed = breaks("no such column");
+    failed.outcome.retry_useless = true;
+    return failed;
+  });
+
+  CHECK(run.run() == Status::failed);
+
+  CHECK(calls == 1);
+  CHECK(run.seconds() < 10);
+  CHECK(run.result("fit") ==
+        "Failed: no such column (not tried again: the same inputs fail the same way)");
+}
+
+TEST_CASE("the error of a run names the first failure, not only what follows from it") {
+  const std::string after =
+      R"json({"name": "after", "type": "Fail",
+          "dependsOn": [{"activity": "fit", "dependencyConditions": ["Completed"]}],
+          "typeProperties": {"message": "there is no model", "errorCode": "9"}})json";
+  Simulator run(pipeline_of(pipeline_text({work("fit"), after})), failing({"fit"}));
+
+  CHECK(run.run() == Status::failed);
+
+  CHECK(run.result("run") == "Failed: there is no model; 'fit' had failed before: no luck");
+  CHECK(run.engine().error()->target == "fit");
+  Simulator loop(pipeline_of(pipeline_text({loop_of("@range(0, 2)", work("fit") + "," + after)})),
+                 failing({"fit"}));
+  CHECK(loop.run() == Status::failed);
+  CHECK(loop.result("each[1]") == "Failed: there is no model; 'fit' had failed before: no luck");
 }
 
 }  // namespace headrace::flow

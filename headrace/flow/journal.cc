@@ -35,7 +35,7 @@ ActivityError get_error(FieldReader* in) {
   return error;
 }
 
-enum AttemptFlag : uint8_t { kOutputKept = 1, kReused = 2 };
+enum AttemptFlag : uint8_t { kOutputKept = 1, kReused = 2, kRetryUseless = 4 };
 
 std::string encode_attempt(Micros now, const AttemptEnded& event, std::string_view path) {
   std::string out;
@@ -43,7 +43,8 @@ std::string encode_attempt(Micros now, const AttemptEnded& event, std::string_vi
   const Outcome& outcome = event.outcome;
   writer.put(now.count()).put(event.attempt).put(static_cast<uint8_t>(outcome.kind));
   writer.put(static_cast<uint8_t>((outcome.output_kept ? kOutputKept : 0) |
-                                  (outcome.reused ? kReused : 0)));
+                                  (outcome.reused ? kReused : 0) |
+                                  (outcome.retry_useless ? kRetryUseless : 0)));
   writer.put(outcome.digest).put(outcome.cpu_seconds).put(outcome.peak_rss_bytes);
   writer.put(outcome.pid).put_text(path);
   put_error(&writer, outcome.error);
@@ -60,6 +61,7 @@ AttemptEnded decode_attempt(FieldReader* in, std::string* path) {
   const auto flags = in->get<uint8_t>();
   outcome.output_kept = (flags & kOutputKept) != 0;
   outcome.reused = (flags & kReused) != 0;
+  outcome.retry_useless = (flags & kRetryUseless) != 0;
   outcome.digest = in->get<uint64_t>();
   outcome.cpu_seconds = in->get<double>();
   outcome.peak_rss_bytes = in->get<int64_t>();
@@ -233,17 +235,30 @@ Result<std::optional<Event>> EventDecoder::decode(RecordType type, std::string_v
   return std::optional<Event>(std::move(event));
 }
 
-Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& header) {
+Result<void> Journal::check_absent(const base::Path& run_folder) {
   const base::Path path = journal_path(run_folder);
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) {
+    return {};
+  }
   // A journal without a record, which a full disk leaves, is no run and may be begun again.
-  HR_TRY(auto log, base::AppendLog::open(path, {}, [&](uint8_t, std::string_view) -> Result<void> {
-           return Error{Errc::already_exists,
-                        path.string() +
-                            " is there already: this folder belongs to another run; name a new "
-                            "folder, or continue that run with headrace flow resume"};
+  HR_TRY(const auto log, base::AppendLog::open(path, {}, [&](uint8_t, std::string_view) {
+           return Result<void>(Error{
+               Errc::already_exists,
+               path.string() + " is there already: this folder belongs to another run; name a new "
+                               "folder, or continue that run with headrace flow resume"});
+         }));
+  return {};
+}
+
+Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& header) {
+  HR_TRY(check_absent(run_folder));
+  const base::Path path = journal_path(run_folder);
+  HR_TRY(auto log, base::AppendLog::open(path, {}, [](uint8_t, std::string_view) -> Result<void> {
+           return Error{Errc::already_exists, "another engine made this run a moment ago"};
          }));
   Journal journal(std::move(log));
-  HR_TRY(journal.append_record(RecordType::run, header.to_json().dump()));
+  HR_TRY(journal.append_record(RecordType::run, header.to_json().dump_exact()));
   HR_TRY(journal.wait_committed());  // told here, "the disk is full" means that nothing has begun
   return journal;
 }
@@ -266,7 +281,7 @@ Result<void> Journal::append_record(RecordType type, std::string_view payload) {
 }
 
 Result<void> Journal::append_restart(const RunHeader& header) {
-  return append_record(RecordType::restart, header.to_json().dump());
+  return append_record(RecordType::restart, header.to_json().dump_exact());
 }
 
 Result<void> Journal::append(const Event& event, std::string_view attempt_path) {

@@ -30,7 +30,7 @@ enum class RecordType : uint8_t {
 };
 
 /// Grows when a replay by older or newer code would give another state.
-inline constexpr int kEngineVersion = 1;
+inline constexpr int kEngineVersion = 2;
 
 /// What a run is: enough to build its engine again without any other file.
 struct RunHeader {
@@ -73,8 +73,9 @@ class EventDecoder {
 /// Writer. One engine at a time drives a run: the journal is locked while this lives.
 class Journal {
  public:
-  /// Create RUN/journal, its first record durable on return (`already_exists` when there is one
-  /// with a record), or open it and replay it.
+  /// Create RUN/journal, its first record durable on return (`already_exists` when there is one with
+  /// a record, which can be asked alone), or open it and replay it.
+  static Result<void> check_absent(const base::Path& run_folder);
   static Result<Journal> create(const base::Path& run_folder, const RunHeader& header);
   static Result<Journal> open(
       const base::Path& run_folder,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "headrace/flow/text.h"
 
@@ -43,7 +44,7 @@ Result<Json> to_number(const Parameter& parameter, const Json& value) {
       }
       return Json(static_cast<int64_t>(number));
     }
-    return value;
+    return integral ? value : Json(number);
   }
   if (value.is_string()) {
     const std::string_view text = trim_text(value.string());
@@ -54,7 +55,7 @@ Result<Json> to_number(const Parameter& parameter, const Json& value) {
       return Json(whole);
     }
     if (!integral && std::from_chars(text.begin(), text.end(), real).ptr == text.end() &&
-        !text.empty()) {
+        !text.empty() && std::isfinite(real)) {
       return Json(real);
     }
   }
@@ -133,6 +134,13 @@ std::string diagnostic_text(const Diagnostic& diagnostic) {
 bool has_errors(const std::vector<Diagnostic>& diagnostics) {
   return std::any_of(diagnostics.begin(), diagnostics.end(),
                      [](const Diagnostic& one) { return one.severity == Severity::error; });
+}
+
+bool Variable::takes(const Json& value) const {
+  return type == "String"    ? value.is_string()
+         : type == "Bool"    ? value.is_bool()
+         : type == "Integer" ? value.is_integer()
+                             : value.is_array();
 }
 
 const Parameter* Pipeline::find_parameter(std::string_view wanted) const {

@@ -136,6 +136,9 @@ struct Variable {
   std::string type;  ///< "String", "Bool", "Array", "Integer"
   Json default_value;
   int64_t offset = 0;
+
+  /// Is `value` of the declared type?
+  bool takes(const Json& value) const;
 };
 
 /// One pipeline. Immutable once loaded.

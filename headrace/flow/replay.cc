@@ -66,8 +66,11 @@ Result<void> Replay::on_record(uint8_t type, std::string_view payload) {
                    "the journal's records are not in order: a run begins twice, or "
                    "before its first record"};
     }
-    if (record == RecordType::restart && options_.on_restart) {
-      options_.on_restart();
+    if (record == RecordType::restart) {
+      ++restarts_;
+      if (options_.on_restart) {
+        options_.on_restart();
+      }
     }
     return begin(payload);
   }

@@ -22,7 +22,7 @@ struct ReplayOptions {
   std::function<void(const Report& report)> on_report;
   /// Called when a restart makes earlier reports void.
   std::function<void()> on_restart;
-  /// Remember what succeeded, for a restart.
+  /// Remember what succeeded, for an engine that began anew.
   bool keep_outcomes = false;
   /// Where secure parameters are kept; empty: they stay null.
   base::Path run_folder;
@@ -47,6 +47,8 @@ class Replay {
   std::unique_ptr<Engine> take_engine() { return std::move(engine_); }
   FinishedWork take_finished() { return std::move(finished_); }
   int resumes() const { return resumes_; }
+  /// How often the engine began anew; above 0, what `take_finished` gives counts for it.
+  int restarts() const { return restarts_; }
   int slots() const { return slots_; }
   base::Micros last_event() const { return last_event_; }
 
@@ -61,6 +63,7 @@ class Replay {
   Actions actions_;
   FinishedWork finished_;
   int resumes_ = 0;
+  int restarts_ = 0;
   int slots_ = 0;
   base::Micros last_event_{0};
 };

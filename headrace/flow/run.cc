@@ -42,7 +42,7 @@ Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folde
   if (secrets.members().empty()) {
     return {};
   }
-  return base::replace_file(run_folder / "secrets.json", secrets.dump() + "\n", 0600);
+  return base::replace_file(run_folder / "secrets.json", secrets.dump_exact() + "\n", 0600);
 }
 
 Error resumable(Error error, const base::Path& run_folder) {
@@ -157,6 +157,8 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   HR_TRY(header.parameters, bind_parameters(*request.pipeline, request.arguments));
   HR_TRY(base::make_folders(options.folder));
   HR_TRY(const auto lock, lock_run(options.folder, "headrace flow run"));
+  HR_TRY(Journal::check_absent(options.folder));  // before anything of another run is touched
+  drop_cancel_requests(options.folder);           // they were for an engine that is gone
   EngineOptions engine_settings = engine_options(header, false);
   HR_TRY(split_secrets(*request.pipeline, options.folder, &header.parameters));
   HR_TRY(auto journal, Journal::create(options.folder, header));
@@ -172,8 +174,9 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
     return Error{Errc::not_found, options.folder.string() + " holds no run: it has no journal"};
   }
   HR_TRY(const auto lock, lock_run(options.folder, "headrace flow resume"));
+  drop_cancel_requests(options.folder);
   ReplayOptions replay_options;
-  replay_options.keep_outcomes = request.retry_failed || request.accept_changes;
+  replay_options.keep_outcomes = true;  // a restart may have stopped before it took them all over
   replay_options.run_folder = options.folder;
   Replay replay(std::move(replay_options));
   HR_TRY(auto journal, Journal::open(options.folder, [&](uint8_t type, std::string_view payload) {
@@ -186,9 +189,8 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   }
   HR_TRY(const Changed document, compare_document(replay.header(), request));
   Engine& engine = replay.engine();
-  // A pipeline may succeed in spite of failed items: a later activity waited for Completed.
-  const bool all_well = engine.status() == Status::succeeded && engine.progress().items_failed == 0;
-  const bool again = request.retry_failed && !all_well;
+  const bool again = request.retry_failed &&
+                     (engine.status() != Status::succeeded || engine.progress().items_failed > 0);
   if (again || document.changed) {
     keep_orphaned_output(engine, options.folder);
     return restart(std::move(journal), &replay, document, options);
@@ -207,33 +209,9 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   const Event first = engine.status() == Status::queued
                           ? Event{base::Micros(0), Started{options.slots}}
                           : Event{base::Micros(0), Resumed{options.slots}};
-  return drive(std::move(journal), replay.take_engine(), header, options, first, {});
-}
-
-Result<void> cancel_run(const base::Path& run_folder, std::string_view item,
-                        std::chrono::milliseconds timeout) {
-  const base::Deadline deadline = base::Deadline::in(timeout);
-  const auto holder = lock_holder(run_folder);
-  if (!holder) {
-    return Error{Errc::not_found,
-                 run_folder.string() + " is not being run now, so there is nothing to cancel"};
-  }
-  HR_TRY(request_cancel(run_folder, item));
-  // The engine takes the request (the file goes), writes it down, and gives the run back when all
-  // is stopped.
-  while (true) {
-    std::error_code code;
-    const bool taken = !std::filesystem::exists(cancel_path(run_folder), code);
-    if (taken && (!item.empty() || !lock_holder(run_folder))) {
-      return {};
-    }
-    if (deadline.passed()) {
-      return Error{Errc::timeout,
-                   fmt::format("{} did not {} within {} ms", *holder,
-                               taken ? "stop" : "take the request", timeout.count())};
-    }
-    base::sleep_for(std::min<base::Micros>(std::chrono::milliseconds(20), deadline.left()));
-  }
+  FinishedWork finished = replay.restarts() > 0 ? replay.take_finished() : FinishedWork{};
+  return drive(std::move(journal), replay.take_engine(), header, options, first,
+               std::move(finished));
 }
 
 }  // namespace headrace::flow

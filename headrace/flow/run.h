@@ -28,6 +28,8 @@ struct RunOptions {
   /// serve_worker.
   std::vector<std::string> worker_command = {"/proc/self/exe", "flow", "worker", "--fd", "{fd}"};
   std::chrono::milliseconds grace{10'000};  ///< between SIGTERM and SIGKILL of a stopped attempt
+  /// How long a slot may fail to start its worker before the run ends, resumable, with the cause.
+  std::chrono::milliseconds worker_patience{60'000};
   int interrupt_fd = -1;  ///< readable: stop at once and leave a run that can be resumed
   /// What has ended and is durable, in order.
   std::function<void(const Report& report)> on_report;
@@ -68,8 +70,9 @@ HR_API Result<RunResult> start_run(const RunRequest& request, const RunOptions& 
 /// is returned as it is, but for `retry_failed`. `mismatch`: the pipeline file changed.
 HR_API Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& options);
 
-/// Ask the engine that drives the run to cancel it (or one item, by key) and wait until the journal
-/// says so. `not_found`: nobody drives it; `timeout`.
+/// Ask the engine that drives the run to cancel it (or one item, by key, that runs or is queued)
+/// and wait until the journal says so. `not_found`: nobody drives it, no loop has such an item, or
+/// it ended otherwise before; `timeout`. A request that failed is taken back.
 HR_API Result<void> cancel_run(const base::Path& run_folder, std::string_view item,
                                std::chrono::milliseconds timeout);
 

@@ -61,6 +61,10 @@ Result<void> request_cancel(const base::Path& run_folder, std::string_view item)
   return base::write_all(fd.get(), std::string(item) + "\n", path);  // one write: one line
 }
 
+void drop_cancel_requests(const base::Path& run_folder) {
+  ::unlink(cancel_path(run_folder).c_str());
+}
+
 std::vector<std::string> take_cancel_requests(const base::Path& run_folder) {
   const base::Path path = cancel_path(run_folder);
   const base::Path taken = path.string() + ".taken";

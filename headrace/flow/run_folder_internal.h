@@ -22,6 +22,8 @@ std::optional<std::string> lock_holder(const base::Path& run_folder);
 base::Path cancel_path(const base::Path& run_folder);
 /// Ask the engine to cancel the run, or one item. Several requests before the engine looks add up.
 Result<void> request_cancel(const base::Path& run_folder, std::string_view item);
+/// Forget requests that nobody has taken.
+void drop_cancel_requests(const base::Path& run_folder);
 /// Requests since the last call: keys of items; an empty one means the run.
 std::vector<std::string> take_cancel_requests(const base::Path& run_folder);
 

@@ -123,6 +123,50 @@ std::map<std::string, int> side_effects(const base::Path& run_folder) {
   return counts;
 }
 
+/// A descriptor that interrupts a run, and what makes it readable.
+struct Interrupt {
+  base::Fd read_end;
+  base::Fd write_end;
+
+  Interrupt() {
+    int ends[2] = {-1, -1};
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    read_end = base::Fd(ends[0]);
+    write_end = base::Fd(ends[1]);
+  }
+  void raise() const { CHECK(::write(write_end.get(), "x", 1) == 1); }
+};
+
+/// Wait for something that another thread or process does.
+bool comes_true(const std::function<bool()>& condition,
+                std::chrono::seconds limit = std::chrono::seconds(20)) {
+  const base::Deadline deadline = base::Deadline::in(limit);
+  while (!condition()) {
+    if (deadline.passed()) {
+      return false;
+    }
+    base::sleep_for(milliseconds(5));
+  }
+  return true;
+}
+
+/// Does a process of this group still run? Zombies do not.
+bool group_runs(const std::string& group) {
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", code)) {
+    const std::string stat = base::read_file(entry.path() / "stat", 4096).value_or("");
+    const size_t end = stat.rfind(") ");
+    if (end == std::string::npos || stat[end + 2] == 'Z') {
+      continue;
+    }
+    const size_t parent_end = stat.find(' ', end + 4);  // state, parent, group
+    if (stat.substr(parent_end + 1).starts_with(group + " ")) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// An engine in a process of its own.
 proc::Child engine_process(std::vector<std::string> arguments) {
   proc::ChildOptions options;
@@ -638,7 +682,7 @@ TEST_CASE("a journal of another kind is told from a damaged one") {
   CHECK(run.start().status == Status::succeeded);
   std::string text = run.file("journal");
 
-  const size_t version = text.find("\"engine_version\":1");
+  const size_t version = text.find("\"engine_version\":2");
   REQUIRE(version != std::string::npos);
   text[40] = static_cast<char>(text[40] + 1);
   REQUIRE(base::replace_file(journal_path(run.options.folder), text).ok());
@@ -666,6 +710,313 @@ TEST_CASE("runs are found by id, by the beginning of it, by folder and as latest
   CHECK(*find_run("latest", runs.path()) == runs / "bb33");
   CHECK(find_run("aa", runs.path()).error().code() == Errc::invalid_argument);
   CHECK(find_run("zz", runs.path()).error().message().find("there are: ") != std::string::npos);
+}
+
+TEST_CASE("what an interrupted retry had not come to is still not run again by a plain resume") {
+  TestRun run(pipeline_text(loop_of(
+      "@range(0, 12)",
+      work("Custom", counting("test $HEADRACE_ITEM -gt 1 || { test -e $HEADRACE_RUN_FOLDER/good && "
+                              "sleep $(cat $HEADRACE_RUN_FOLDER/good); }")))));
+  CHECK(run.start().status == Status::failed);  // 0 and 1, which come first and take both slots
+  REQUIRE(base::replace_file(run.options.folder / "good", "600").ok());
+  const Interrupt interrupt;
+  run.options.interrupt_fd = interrupt.read_end.get();
+  base::Thread other("interrupter", [&] {
+    CHECK(comes_true([&] {
+      auto counts = side_effects(run.options.folder);
+      return counts["0"] == 2 && counts["1"] == 2;
+    }));
+    interrupt.raise();
+  });
+  CHECK(run.resume({.retry_failed = true, .accept_changes = false}).interrupted);
+  other.join();
+  run.options.interrupt_fd = -1;
+  REQUIRE(base::replace_file(run.options.folder / "good", "0").ok());
+
+  CHECK(run.resume().status == Status::succeeded);
+
+  for (const auto& [key, count] : side_effects(run.options.folder)) {
+    CAPTURE(key);
+    CHECK(count == (key == "0" || key == "1" ? 3 : 1));
+  }
+}
+
+TEST_CASE("nothing of a command outlives an engine that is killed") {
+  TestRun run(pipeline_text(work(
+      "Custom", R"json("command": "echo $$ > $HEADRACE_RUN_FOLDER/group; sleep 600; true")json")));
+  proc::Child engine =
+      engine_process({"run", (run.folder / "pl.json").string(), run.options.folder.string(), "1"});
+  REQUIRE(comes_true([&] { return run.file("group").ends_with('\n'); }));
+  std::string group = run.file("group");
+  group.pop_back();
+  REQUIRE(comes_true([&] { return group_runs(group); }));
+
+  ::kill(static_cast<pid_t>(engine.pid()), SIGKILL);  // the engine alone
+  REQUIRE(engine.wait(milliseconds(10'000)).ok());
+
+  CHECK(comes_true([&] { return !group_runs(group); }, std::chrono::seconds(5)));
+  if (group_runs(group)) {
+    ::kill(-std::stoi(group), SIGKILL);
+  }
+}
+
+TEST_CASE("parameters keep their kind of number when a run is resumed") {
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 4)",
+              work("Custom", R"json("command": "test ! -e $HEADRACE_RUN_FOLDER/wait || sleep 600",
+                  "extendedProperties": {"x": "@div(pipeline().parameters.x, 4)",
+                                         "y": "@div(pipeline().parameters.o.y[0], 4)"})json")) +
+          R"json(, {"name": "after", "type": "NoOp",
+                  "dependsOn": [{"activity": "each", "dependencyConditions": ["Succeeded"]}],
+                  "typeProperties": {"x": "@div(pipeline().parameters.x, 4)",
+                                     "y": "@div(pipeline().parameters.o.y[0], 4)",
+                                     "i": "@div(pipeline().parameters.i, 4)"}})json",
+      R"json(, "parameters": {"x": {"type": "Float"}, "i": {"type": "Int"},
+                                  "o": {"type": "Object"}})json"));
+  run.request.arguments.set("x", "2.0");
+  run.request.arguments.set("i", "2");
+  run.request.arguments.set("o", R"json({"y": [2.0]})json");
+  const Interrupt interrupt;
+  run.options.interrupt_fd = interrupt.read_end.get();
+  interrupt.raise();
+  CHECK(run.start().interrupted);
+  run.options.interrupt_fd = -1;
+
+  CHECK(run.resume().status == Status::succeeded);
+
+  CHECK(run.state().find("after")->output.dump() == R"json({"x":0.5,"y":0.5,"i":0})json");
+}
+
+TEST_CASE("a slot that cannot start its worker costs no item, and takes part again when it can") {
+  TestRun run(pipeline_text(loop_of("@range(0, 8)", work("Custom", counting("sleep 0.02")))));
+  const base::Path blocked = run.options.folder / "workers/1.log";
+  REQUIRE(base::make_folders(blocked).ok());
+  base::Thread other("helper", [&] {
+    CHECK(comes_true([&] { return side_effects(run.options.folder).size() >= 7; }));
+    std::filesystem::remove(blocked);
+  });
+
+  CHECK(run.start().status == Status::succeeded);
+
+  other.join();
+  for (const ItemState& one : run.state().find("each")->items) {
+    CAPTURE(one.key);
+    CHECK(one.attempts == 1);
+  }
+}
+
+TEST_CASE("a slot that cannot start its worker for long ends the run, which goes on later") {
+  TestRun run(pipeline_text(loop_of("@range(0, 8)", work("Custom", counting()))));
+  const base::Path blocked = run.options.folder / "workers/1.log";
+  REQUIRE(base::make_folders(blocked).ok());
+  run.options.worker_patience = milliseconds(500);
+
+  const auto ended = start_run(run.request, run.options);
+
+  REQUIRE(!ended.ok());
+  CHECK(ended.error().message().find("workers/1.log") != std::string::npos);
+  CHECK(ended.error().message().find("headrace flow resume ") != std::string::npos);
+  CHECK(run.state().status == Status::in_progress);
+  std::filesystem::remove(blocked);
+  CHECK(run.resume().status == Status::succeeded);
+  for (const auto& [key, count] : side_effects(run.options.folder)) {
+    CHECK(count == 1);
+  }
+}
+
+TEST_CASE("an attempt whose worker cannot be started can be cancelled") {
+  TestRun run(pipeline_text(work("NoOp", "")), 1);
+  REQUIRE(base::make_folders(run.options.folder / "workers/0.log").ok());
+  base::Thread other("canceller", [&] {
+    CHECK(comes_true([&] { return run.exists("lock") && run.exists("journal"); }));
+    const auto cancelled = cancel_run(run.options.folder, "", std::chrono::seconds(20));
+    CHECK_MESSAGE(cancelled.ok(), (cancelled.ok() ? "" : cancelled.error().message()));
+  });
+
+  CHECK(run.start().status == Status::cancelled);
+  other.join();
+}
+
+TEST_CASE("an output line after 17 MB of others counts, and the log keeps its end") {
+  TestRun run(pipeline_text(work(
+      "Custom",
+      R"json("command": "yes xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx | head -c 17000000; echo '##headrace-output {\"n\": 1}'; echo the end")json")));
+
+  CHECK(run.start().status == Status::succeeded);
+
+  CHECK(run.state().find("do")->output.at("customOutput").at("n").integer() == 1);
+  const std::string log = run.file("activities/do.1.log");
+  CHECK(log.ends_with("the end\n"));
+  CHECK(log.find("bytes left out") != std::string::npos);
+}
+
+TEST_CASE("an output line may be long") {
+  TestRun run(pipeline_text(work(
+      "Custom",
+      R"json("command": "printf '##headrace-output \"'; head -c 70000 /dev/zero | tr '\\0' x; echo '\"'")json")));
+
+  CHECK(run.start().status == Status::succeeded);
+
+  CHECK(run.state().find("do")->output.at("customOutput").string() == std::string(70'000, 'x'));
+}
+
+TEST_CASE("a last line that is no UTF-8 reaches handlers and JSON as text") {
+  TestRun run(
+      pipeline_text(work("Custom", R"json("command": "printf 'Gr\\366sse' >&2; exit 3")json") +
+                    R"json(, {"name": "handler", "type": "NoOp",
+         "dependsOn": [{"activity": "do", "dependencyConditions": ["Failed"]}],
+         "typeProperties": {"why": "@activity('do').error.message"}})json"));
+
+  CHECK(run.start().status == Status::succeeded);
+
+  CHECK(run.state().find("handler")->output.at("why").string() ==
+        "the command ended with exit code 3; its last line: Gr\xEF\xBF\xBDsse");
+}
+
+TEST_CASE("a worker's last words that are no UTF-8 are text in its item's message") {
+  TestRun run(pipeline_text(work("Misbehave", R"json("how": "print bytes and die")json")), 1);
+
+  CHECK(run.start().status == Status::failed);
+
+  const std::string message = run.state().error->message;
+  CHECK(message == utf8_text(message));
+  CHECK(message.find("Gr\xEF\xBF\xBDsse") != std::string::npos);
+}
+
+TEST_CASE("cancelling a queued item keeps it from running") {
+  TestRun run(pipeline_text(loop_of(
+      "@range(0, 6)",
+      work("Custom", counting("while ! test -e $HEADRACE_RUN_FOLDER/go; do sleep 0.02; done")))));
+  base::Thread other("canceller", [&] {
+    CHECK(comes_true([&] { return side_effects(run.options.folder).size() == 2; }));
+    const auto cancelled = cancel_run(run.options.folder, "5", std::chrono::seconds(20));
+    CHECK_MESSAGE(cancelled.ok(), (cancelled.ok() ? "" : cancelled.error().message()));
+    CHECK(item(run.state(), "5").status == Status::cancelled);
+    const auto again = cancel_run(run.options.folder, "5", std::chrono::seconds(20));
+    CHECK(again.error().code() == Errc::not_found);
+    const auto unknown = cancel_run(run.options.folder, "55", std::chrono::seconds(20));
+    CHECK(unknown.error().code() == Errc::not_found);
+    CHECK(unknown.error().message().find("'55'") != std::string::npos);
+    CHECK(base::replace_file(run.options.folder / "go", "").ok());
+  });
+
+  CHECK(run.start().status == Status::failed);
+
+  other.join();
+  CHECK(side_effects(run.options.folder).size() == 5);
+  CHECK(item(run.state(), "5").status == Status::cancelled);
+  CHECK(item(run.state(), "4").status == Status::succeeded);
+}
+
+TEST_CASE("a request to cancel that nobody took does not cancel a later resume") {
+  TestRun run(pipeline_text(work("NoOp", "")));
+  const Interrupt interrupt;
+  run.options.interrupt_fd = interrupt.read_end.get();
+  interrupt.raise();
+  CHECK(run.start().interrupted);
+  run.options.interrupt_fd = -1;
+  REQUIRE(base::replace_file(run.options.folder / "cancel", "\n").ok());
+
+  CHECK(run.resume().status == Status::succeeded);
+  CHECK(!run.exists("cancel"));
+}
+
+TEST_CASE("cancelling an engine that takes no request is a timeout and leaves no request") {
+  TestRun run(pipeline_text(work("NoOp", "")));
+  CHECK(run.start().status == Status::succeeded);
+  const auto lock = base::FileLock::acquire(run.options.folder / "lock", 1000, "a test");
+  REQUIRE(lock.ok());
+
+  const auto cancelled = cancel_run(run.options.folder, "", milliseconds(200));
+
+  CHECK(cancelled.error().code() == Errc::timeout);
+  CHECK(!run.exists("cancel"));
+}
+
+TEST_CASE("a run that ends or is killed before it takes the request is not said to be cancelled") {
+  TestRun run(pipeline_text(work("NoOp", "")));
+  CHECK(run.start().status == Status::succeeded);
+  std::optional<base::FileLock> lock =
+      *base::FileLock::acquire(run.options.folder / "lock", 1000, "a test");
+  base::Thread other("engine", [&] {
+    CHECK(comes_true([&] { return run.exists("cancel"); }));
+    lock.reset();
+  });
+
+  const auto cancelled = cancel_run(run.options.folder, "", std::chrono::seconds(20));
+
+  other.join();
+  REQUIRE(!cancelled.ok());
+  CHECK(cancelled.error().code() == Errc::not_found);
+  CHECK(cancelled.error().message().find("Succeeded") != std::string::npos);
+  CHECK(!run.exists("cancel"));
+}
+
+TEST_CASE("retry-failed goes on with the failed items of a run that succeeded all the same") {
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 4)",
+              work("Custom",
+                   counting("test $HEADRACE_ITEM != 1 || test -e $HEADRACE_RUN_FOLDER/good"))) +
+      R"json(, {"name": "after", "type": "NoOp",
+          "dependsOn": [{"activity": "each", "dependencyConditions": ["Completed"]}],
+          "typeProperties": {}})json"));
+  const RunResult first = run.start();
+  CHECK(first.status == Status::succeeded);
+  CHECK(first.progress.items_failed == 1);
+  REQUIRE(base::replace_file(run.options.folder / "good", "").ok());
+
+  const RunResult second = run.resume({.retry_failed = true, .accept_changes = false});
+
+  CHECK(second.status == Status::succeeded);
+  CHECK(second.progress.items_failed == 0);
+  CHECK(side_effects(run.options.folder) ==
+        std::map<std::string, int>{{"0", 1}, {"1", 2}, {"2", 1}, {"3", 1}});
+}
+
+TEST_CASE("a run that is refused its folder leaves the secrets of the run that has it") {
+  TestRun run(pipeline_text(work("NoOp", R"json("s": "@pipeline().parameters.token")json"),
+                            R"json(, "parameters": {"token": {"type": "SecureString"}})json"));
+  run.request.arguments.set("token", "hunter2");
+  CHECK(run.start().status == Status::succeeded);
+  const std::string before = run.file("secrets.json");
+  run.request.arguments.set("token", "other");
+
+  CHECK(start_run(run.request, run.options).error().code() == Errc::already_exists);
+
+  CHECK(run.file("secrets.json") == before);
+}
+
+TEST_CASE("evaluated properties are for their owner alone, and in no file when they are secure") {
+  const std::string command =
+      R"json("command": "stat -c %a activity.json; cat activity.json; echo $HR_PARAM_k",
+             "extendedProperties": {"k": "hunter2"})json";
+  TestRun run(pipeline_text(work("Custom", command)));
+  CHECK(run.start().status == Status::succeeded);
+  CHECK(run.file("activities/do.1.log").starts_with("600\n"));
+  CHECK(run.file("activities/do.1.log").find("\"k\": \"hunter2\"") != std::string::npos);
+
+  TestRun secure(
+      pipeline_text(work("Custom", command, R"json("policy": {"secureInput": true},)json")));
+  CHECK(secure.start().status == Status::succeeded);
+  const std::string log = secure.file("activities/do.1.log");
+  CHECK(log.find("\"typeProperties\": \"***\"") != std::string::npos);
+  CHECK(log.ends_with("}hunter2\n"));
+}
+
+TEST_CASE("a native activity that its inputs let fail does not wait for its retries") {
+  TestRun run(pipeline_text(loop_of(
+      "@range(0, 4)", work("Misbehave", R"json("how": "fail")json",
+                           R"json("policy": {"retry": 3, "retryIntervalInSeconds": 30},)json"))));
+  const base::Micros began = base::system_clock().monotonic();
+
+  CHECK(run.start().status == Status::failed);
+
+  CHECK(base::system_clock().monotonic() - began < std::chrono::seconds(25));
+  const RunState state = run.state();
+  const ItemState& failed = item(state, "3");
+  CHECK(failed.attempts == 1);
+  CHECK(failed.error->message ==
+        "told to fail (not tried again: the same inputs fail the same way)");
 }
 
 }  // namespace headrace::flow

@@ -39,6 +39,11 @@ Result<Json> misbehave(const ActivityCall& call) {
     std::fflush(stdout);
     ::raise(SIGKILL);
   }
+  if (how == "print bytes and die") {
+    fmt::print("Gr\xF6sse\n");
+    std::fflush(stdout);
+    ::raise(SIGKILL);
+  }
   if (how == "flood") {
     const std::string line(999, 'x');
     for (int i = 0; i < 20'000; ++i) {

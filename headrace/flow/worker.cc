@@ -149,7 +149,7 @@ class Worker final : public CommandMonitor {
       result.error_code = output.error().code() == Errc::child_failed
                               ? "2500"
                               : std::string(errc_name(output.error().code()));
-      result.error_message = output.error().message();
+      result.error_message = utf8_text(output.error().message());  // it may name any file
     }
     result.seconds =
         std::chrono::duration<double>(base::system_clock().monotonic() - began).count();
@@ -193,6 +193,7 @@ class Worker final : public CommandMonitor {
     call_.type = frame.type;
     call_.item_key = frame.item_key;
     call_.attempt = frame.number;
+    call_.secure_input = frame.secure_input;
     call_.item_folder = hello_.run_folder + "/" + frame.log.substr(0, frame.log.rfind('/'));
     HR_TRY(call_.type_properties, parse_json(frame.properties, "typeProperties"));
     return type->run(call_);
@@ -208,7 +209,7 @@ class Worker final : public CommandMonitor {
     const auto moved = move_output_to_log(1, base::Path(hello_.run_folder) / log);
     if (!moved.ok()) {
       // The output stays in the worker's file, in front of the next attempt's.
-      fmt::print(stderr, "headrace: {}\n", moved.error().message());
+      std::fputs(("headrace: " + moved.error().message() + "\n").c_str(), stderr);
     }
   }
 

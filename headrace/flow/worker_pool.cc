@@ -41,7 +41,11 @@ std::string last_line(int fd) {
   const size_t newline = text.rfind('\n');
   text = newline == std::string::npos ? text : text.substr(newline + 1);
   std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
-  return text;
+  if (begin > 0 && newline == std::string::npos) {  // the cut may have split a character
+    const auto inside = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; };
+    text.erase(text.begin(), std::find_if_not(text.begin(), text.end(), inside));
+  }
+  return utf8_text(text);
 }
 
 struct Slot {
@@ -110,6 +114,9 @@ Result<void> WorkerPool::State::spawn(int index) {
   child.err = {.to = proc::Output::To::with_out, .path = {}};
   child.fds = {{theirs.get(), kSocketNumber}};
   child.threads = 1;
+  // When we are gone the worker ends its command with the whole group, then itself. Killed at once
+  // it could not, and what the command's shell has started would live on.
+  child.die_with_parent = false;
   HR_TRY(slot.child, proc::Child::spawn(std::move(child)));
   slot.socket = std::move(ours);
   slot.reader = FrameReader();
@@ -118,8 +125,16 @@ Result<void> WorkerPool::State::spawn(int index) {
   slot.group = 0;
   slot.kill_at = kNever;
   ++processes;
-  HR_TRY(watch(slot.socket.get(), index, EPOLLIN, EPOLL_CTL_ADD));
-  return watch(slot.child->event_fd(), index, EPOLLIN, EPOLL_CTL_ADD);
+  Result<void> watched = watch(slot.socket.get(), index, EPOLLIN, EPOLL_CTL_ADD);
+  if (watched.ok()) {
+    watched = watch(slot.child->event_fd(), index, EPOLLIN, EPOLL_CTL_ADD);
+  }
+  if (!watched.ok()) {
+    slot.socket.reset();
+    slot.child.reset();
+    --processes;
+  }
+  return watched;
 }
 
 bool WorkerPool::State::read_frames(int index, std::vector<Ended>* ended) {

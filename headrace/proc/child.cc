@@ -337,8 +337,19 @@ void Child::State::begin_stop(std::string_view reason, Millis grace) {
 bool Child::State::reap() {
   siginfo_t info = {};
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd.get()), &info,
-               WEXITED | WNOHANG | WNOWAIT) != 0 ||
-      info.si_pid == 0) {
+               WEXITED | WNOHANG | WNOWAIT) != 0) {
+    if (errno != ECHILD) {
+      return false;
+    }
+    // Ended, and its end was taken by somebody else: the kernel, when SIGCHLD is ignored, or a
+    // wait for any child. Its number may be another group's by now, so nothing is killed.
+    exit.pid = pid;
+    exit.wall = std::chrono::duration_cast<Millis>(now() - started);
+    exit.stopped = stopped;
+    ended = true;
+    return true;
+  }
+  if (info.si_pid == 0) {
     return false;
   }
   // The zombie keeps its number, so the group cannot be anybody else's yet.

@@ -91,7 +91,7 @@ struct ChildOptions {
 
 /// How a child ended.
 struct HR_API Exit {
-  int code = -1;               ///< exit code; -1 when a signal ended it
+  int code = -1;               ///< exit code; -1 when a signal ended it, or when nobody knows
   int signal = 0;              ///< signal that ended it, or 0
   bool out_of_memory = false;  ///< the kernel killed it for lack of memory
   std::string stopped;         ///< why we stopped it ("timeout of 5 s"), empty when we did not

@@ -422,4 +422,19 @@ TEST_CASE("a thousand children leave no descriptor, no zombie and no group") {
   CHECK(errno == ECHILD);
 }
 
+TEST_CASE("a child ends for its owner also when SIGCHLD is ignored") {
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  ChildOptions options = shell("true");
+
+  Result<Child> child = Child::spawn(std::move(options));
+  REQUIRE(child.ok());
+  const Result<Exit> exit = child->wait(kLong);
+
+  ::signal(SIGCHLD, before);
+  REQUIRE(exit.ok());
+  CHECK(!exit->ok());
+  CHECK(exit->code == -1);
+  CHECK(exit->text() == "an unknown exit code (its end was taken by somebody else)");
+}
+
 }  // namespace headrace::proc

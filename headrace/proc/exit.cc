@@ -17,7 +17,9 @@ std::string signal_name(int number) {
 }
 
 std::string Exit::text() const {
-  std::string out = signal != 0 ? signal_name(signal) : "exit code " + std::to_string(code);
+  std::string out = signal != 0 ? signal_name(signal)
+                    : code < 0  ? "an unknown exit code (its end was taken by somebody else)"
+                                : "exit code " + std::to_string(code);
   if (out_of_memory) {
     out += fmt::format(" (out of memory; it held {} MiB at its peak)", resident_bytes_max >> 20);
   } else if (!stopped.empty()) {

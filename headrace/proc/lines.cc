@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "headrace/base/json.h"
 #include "headrace/proc/lines_internal.h"
 
 namespace headrace::proc {
@@ -51,7 +52,7 @@ void LineSplitter::finish(const OnLine& on_line) {
 }
 
 void LastLines::add(std::string_view line) {
-  lines_.emplace_back(line.substr(0, kLastLineBytes));
+  lines_.push_back(utf8_text(line, kLastLineBytes));  // for messages, which are JSON in the end
   bytes_ += lines_.back().size();
   while (lines_.size() > kLastLines || bytes_ > kLastBytes) {
     bytes_ -= lines_.front().size();

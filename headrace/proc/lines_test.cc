@@ -71,4 +71,15 @@ TEST_CASE("the last lines are kept within 20 lines and 4 KiB") {
   CHECK(lines.size() >= 4);
 }
 
+TEST_CASE("last lines are UTF-8 whatever was written, and end at a character") {
+  LastLines last;
+  last.add("Gr\xF6sse");
+  last.add(std::string(511, 'x') + "\xC3\xBC");
+
+  const auto lines = last.take();
+
+  CHECK(lines[0] == "Gr\xEF\xBF\xBDsse");
+  CHECK(lines[1] == std::string(511, 'x'));
+}
+
 }  // namespace headrace::proc

@@ -48,7 +48,7 @@ void reset_signals() {
   for (int number = 1; number < _NSIG; ++number) {
     struct sigaction now = {};
     if (::sigaction(number, nullptr, &now) == 0 &&
-        (now.sa_handler != SIG_IGN || number == SIGPIPE)) {
+        (now.sa_handler != SIG_IGN || number == SIGPIPE || number == SIGCHLD)) {
       ::sigaction(number, &normal, nullptr);
     }
   }

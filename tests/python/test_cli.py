@@ -131,6 +131,26 @@ def test_output_that_cannot_be_written_is_a_failure(headrace_binary: Path) -> No
     assert "standard output" in done.stderr
 
 
+def test_no_output_however_long_ends_in_an_abort(headrace_binary: Path, tmp_path: Path) -> None:
+    pipeline = Path(__file__).parents[2] / "examples/commands/pipeline.json"
+    for words in (
+        ["expr", "@range(0, 50000)"],
+        ["flow", "run", str(pipeline), "--dir", str(tmp_path / "run"), "--json-events"],
+    ):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [str(headrace_binary), *words],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        assert done.returncode == 1, done
+        assert done.stderr.splitlines()[-1].startswith("headrace: "), done.stderr
+        assert "terminate" not in done.stderr
+
+
 def test_the_console_script_becomes_the_binary(headrace_binary: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from headrace._cli import main; main()", "--version"],

@@ -136,6 +136,32 @@ def test_a_failure_budget_stops_early(run_headrace: Run, tmp_path: Path, option:
     assert run_headrace("flow", "run", path, "--max-failures", "x", cwd=tmp_path).returncode == 2
 
 
+def test_failed_items_of_a_run_that_succeeded_are_told_and_can_be_retried(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    path = pipeline(tmp_path, "test $HEADRACE_ITEM != 4 || test -e ../../../good")
+    document = json.loads(path.read_text())
+    document["properties"]["activities"].append(
+        {
+            "name": "after",
+            "type": "Wait",
+            "dependsOn": [{"activity": "each", "dependencyConditions": ["Completed"]}],
+            "typeProperties": {"waitTimeInSeconds": 0},
+        }
+    )
+    path.write_text(json.dumps(document))
+
+    done = run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "Succeeded: 6 of 6 items ended, 1 failed" in done.stdout
+    assert "headrace flow resume run --retry-failed" in done.stdout
+    (tmp_path / "run/good").touch()
+    again = run_headrace("flow", "resume", "run", "--retry-failed", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "6 of 6 items ended, 0 failed" in again.stdout
+
+
 def test_ctrl_c_stops_within_a_second_and_leaves_a_resumable_run(
     headrace_binary: Path, run_headrace: Run, tmp_path: Path
 ) -> None:

@@ -37,7 +37,8 @@ Command train_command() {
   command.examples = {
       "headrace forecast train lake/ --horizon 48",
       "headrace forecast train sales.csv --horizon 28 --frequency D --model sales",
-      "headrace forecast train lake/ --horizon 48 --global --members 4 --model demand"};
+      "headrace forecast train lake/ --horizon 48 --global --members 4 --model demand",
+      "headrace forecast train lake/ --horizon 48 --warm-start demand --model each"};
   command.options = join_options(
       {{table_argument(),
         {.name = "--local", .help = "one model per series (the default)", .kind = OptionKind::flag},
@@ -48,6 +49,10 @@ Command train_command() {
          .help = "global models to start local ones from; 0 = start cold",
          .kind = OptionKind::integer,
          .default_text = "3"},
+        {.name = "--warm-start",
+         .help =
+             "registered model (NAME, NAME:7, NAME@alias) that local models start from, in place "
+             "of global ones of this run"},
         {.name = "--slots",
          .help = "series trained at a time; default one per core",
          .kind = OptionKind::integer},
@@ -108,7 +113,10 @@ Command evaluate_command() {
   command.options = join_options(
       {{{.name = "forecasts", .help = "file made by `headrace forecast predict`", .required = true},
         {.name = "--history", .help = "table the forecasts were made from", .required = true},
-        {.name = "--actuals", .help = "table of what came", .required = true}},
+        {.name = "--actuals", .help = "table of what came", .required = true},
+        {.name = "--season",
+         .help = "steps of a season, for MASE and the naive methods; default by frequency",
+         .kind = OptionKind::integer}},
        table_options()});
   command.run = forecast_evaluate;
   return command;

@@ -52,6 +52,12 @@ std::vector<Option> table_options() {
        .help = "what to do with several rows of one item and stamp",
        .default_text = "error",
        .choices = {"error", "sum", "mean", "last"}},
+      {.name = "--zone",
+       .help = "UTC: stamps with a zone are instants, those without are taken for UTC",
+       .choices = {"UTC"}},
+      {.name = "--allow-missing-columns",
+       .help = "a file that lacks a column of the others gives nulls",
+       .kind = OptionKind::flag},
   };
 }
 
@@ -65,7 +71,50 @@ Result<jobs::TableSpec> table_spec(const Arguments& arguments) {
   spec.frequency = arguments.text("frequency");
   spec.start = arguments.text("start");
   spec.aggregate = arguments.text("aggregate");
+  spec.zone = arguments.text("zone");
+  spec.allow_missing_columns = arguments.flag("allow-missing-columns");
   return spec;
+}
+
+void name_covariates(const forecast::TrainOptions& options, jobs::TableSpec* spec) {
+  spec->categories = options.categories;
+  spec->static_reals = options.static_reals;
+  spec->dynamic_reals = options.dynamic_reals;
+}
+
+void follow_model(const forecast::ModelSpec& model, jobs::TableSpec* spec) {
+  spec->categories = model.categories;
+  spec->static_reals = model.static_reals;
+  spec->dynamic_reals = model.dynamic_reals;
+  if (spec->frequency.empty()) {
+    spec->frequency = model.frequency.name();
+  }
+}
+
+void print_lines(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) {
+    fmt::print(stderr, "{}\n", note);
+  }
+}
+
+void print_errors(const std::vector<forecast::ItemError>& errors) {
+  constexpr size_t kShown = 20;
+  for (size_t i = 0; i < std::min(errors.size(), kShown); ++i) {
+    fmt::print(stderr, "failed: {}: {}\n", errors[i].item, errors[i].error.message());
+  }
+  if (errors.size() > kShown) {
+    fmt::print(stderr, "failed: {} more items\n", errors.size() - kShown);
+  }
+}
+
+Json errors_json(const std::vector<forecast::ItemError>& errors) {
+  Json out = Json::array();
+  for (const forecast::ItemError& bad : errors) {
+    out.push_back(Json::object({{"item", bad.item},
+                                {"code", errc_name(bad.error.code())},
+                                {"message", bad.error.message()}}));
+  }
+  return out;
 }
 
 std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos) {
@@ -95,26 +144,6 @@ Result<Json> given_options(const Arguments& arguments,
     } else if (!is_boolean(info) && arguments.has(name)) {
       out.set(info.name, arguments.text(name));
     }
-  }
-  return out;
-}
-
-void print_errors(const std::vector<forecast::ItemError>& errors) {
-  constexpr size_t kShown = 20;
-  for (size_t i = 0; i < std::min(errors.size(), kShown); ++i) {
-    fmt::print(stderr, "failed: {}: {}\n", errors[i].item, errors[i].error.message());
-  }
-  if (errors.size() > kShown) {
-    fmt::print(stderr, "failed: {} more items\n", errors.size() - kShown);
-  }
-}
-
-Json errors_json(const std::vector<forecast::ItemError>& errors) {
-  Json out = Json::array();
-  for (const forecast::ItemError& bad : errors) {
-    out.push_back(Json::object({{"item", bad.item},
-                                {"code", errc_name(bad.error.code())},
-                                {"message", bad.error.message()}}));
   }
   return out;
 }

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "headrace/base/json.h"
 #include "headrace/base/result.h"
 #include "headrace/cli/command.h"
+#include "headrace/forecast/model.h"
 #include "headrace/forecast/options.h"
 #include "headrace/jobs/series_table.h"
 
@@ -15,6 +17,11 @@ namespace headrace::cli {
 
 std::vector<Option> table_options();
 Result<jobs::TableSpec> table_spec(const Arguments& arguments);
+
+/// The covariates that training reads beside the target.
+void name_covariates(const forecast::TrainOptions& options, jobs::TableSpec* spec);
+/// Those of a trained model, and its frequency where none is given.
+void follow_model(const forecast::ModelSpec& model, jobs::TableSpec* spec);
 
 /// Flags out of an option table: "learning_rate" is --learning-rate.
 std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos);
@@ -24,6 +31,8 @@ Result<Json> given_options(const Arguments& arguments, std::span<const forecast:
 /// Several lists after one another.
 std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists);
 
+/// Notes to stderr.
+void print_lines(const std::vector<std::string>& notes);
 /// Items that failed, to stderr; the first of them when there are many.
 void print_errors(const std::vector<forecast::ItemError>& errors);
 /// [{"item", "code", "message"}, ...]

@@ -24,14 +24,8 @@ namespace headrace::cli {
 
 namespace {
 
-void print_lines(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) {
-    fmt::print(stderr, "{}\n", note);
-  }
-}
-
 Result<int> predict(const Arguments& arguments) {
-  HR_TRY(const auto spec, table_spec(arguments));
+  HR_TRY(auto spec, table_spec(arguments));
   forecast::PredictOptions options;
   const auto infos = forecast::predict_option_list();
   HR_TRY(const Json given, given_options(arguments, infos));
@@ -39,6 +33,8 @@ Result<int> predict(const Arguments& arguments) {
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(const auto registry,
          registry::Registry::open(folder, {.create = false, .read_only = true}));
+  HR_TRY(const auto model, jobs::spec_of_models(registry, arguments.text("model")));
+  follow_model(model, &spec);
   HR_TRY(auto table, jobs::load_series(spec, arguments.texts("item")));
   print_lines(table.set.notes);
 
@@ -97,6 +93,14 @@ Json board_json(const forecast::Scoreboard& board, double owa) {
   return out;
 }
 
+/// What the forecasts were made by; "model" when not by the network alone.
+std::string model_label(const forecast::Scoreboard& board) {
+  const std::string_view network = forecast::method_name(forecast::Method::deepar);
+  const bool same = std::all_of(board.items().begin(), board.items().end(),
+                                [&](const auto& item) { return item.method == network; });
+  return same ? std::string(network) : "model";
+}
+
 int print_comparison(const forecast::Comparison& comparison, bool json) {
   const forecast::Metrics reference = comparison.naive2.total();
   TextTable table({"method", "MASE", "median", "sMAPE", "OWA", "mean_wQL", "cover 80"});
@@ -109,7 +113,7 @@ int print_comparison(const forecast::Comparison& comparison, bool json) {
                metric_text(100.0 * total.coverage_80, 1)});
     document.set(name, board_json(board, owa));
   };
-  add("deepar", comparison.model);
+  add(model_label(comparison.model), comparison.model);
   add("seasonal_naive", comparison.seasonal_naive);
   add("naive2", comparison.naive2);
   document.set("errors", errors_json(comparison.errors));
@@ -125,17 +129,20 @@ int print_comparison(const forecast::Comparison& comparison, bool json) {
 
 Result<int> evaluate(const Arguments& arguments) {
   HR_TRY(auto spec, table_spec(arguments));
-  HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts")));
   spec.url = arguments.text("history");
   HR_TRY(const auto history, jobs::load_series(spec), "history");
+  const forecast::Frequency& frequency = history.set.frequency;
+  HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts"), frequency));
   spec.url = arguments.text("actuals");
+  spec.frequency = frequency.name();  // few rows of actuals may not tell it
   HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
-  HR_TRY(const auto comparison, jobs::judge(forecasts, history, actuals));
+  const auto season = static_cast<int>(arguments.integer("season").value_or(0));
+  HR_TRY(const auto comparison, jobs::judge(forecasts, history, actuals, season));
   return print_comparison(comparison, arguments.flag("json"));
 }
 
 Result<int> backtest(const Arguments& arguments) {
-  HR_TRY(const auto spec, table_spec(arguments));
+  HR_TRY(auto spec, table_spec(arguments));
   forecast::TrainOptions train;
   forecast::BacktestOptions options;
   const auto train_infos = forecast::train_option_list();
@@ -144,6 +151,7 @@ Result<int> backtest(const Arguments& arguments) {
   HR_TRY(forecast::set_options(&train, given_train));
   HR_TRY(const Json given, given_options(arguments, backtest_infos));
   HR_TRY(forecast::set_options(&options, given));
+  name_covariates(train, &spec);
   HR_TRY(auto table, jobs::load_series(spec, arguments.texts("item")));
   print_lines(table.set.notes);
 
@@ -151,7 +159,7 @@ Result<int> backtest(const Arguments& arguments) {
   const auto& series = table.set.series;
   const bool global = arguments.flag("global");
   forecast::TrainContext context;
-  context.progress = [](const forecast::TrainProgress&) { return !interrupted(); };
+  context.stop = interrupted;
   forecast::Comparison total;
   if (global) {
     context.threads = base::usable_cores();
@@ -216,22 +224,29 @@ Result<std::vector<double>> actual_values(const Arguments& arguments, jobs::Tabl
   return values;
 }
 
+Result<void> first_error(const std::vector<forecast::ItemError>& errors) {
+  return errors.empty() ? Result<void>() : errors.front().error;
+}
+
 Result<int> plot(const Arguments& arguments) {
   HR_TRY(auto spec, table_spec(arguments));
   const std::string item = arguments.text("item");
-  HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts")));
+  spec.url = arguments.text("history");
+  HR_TRY(const auto table, jobs::load_series(spec, {item}), "history");
+  const forecast::Series* series = find_series(table.set.series, item);
+  if (series == nullptr) {
+    HR_TRY(first_error(table.set.errors));
+    return Error{Errc::not_found, "forecast: " + spec.url + " has no item \"" + item + "\""};
+  }
+  HR_TRY(const auto forecasts,
+         jobs::read_forecast_table(arguments.text("forecasts"), series->frequency));
   const auto forecast = std::find_if(forecasts.begin(), forecasts.end(),
                                      [&](const auto& one) { return one.id == item; });
   if (forecast == forecasts.end()) {
     return Error{Errc::not_found,
                  "forecast: " + arguments.text("forecasts") + " has no item \"" + item + "\""};
   }
-  spec.url = arguments.text("history");
-  HR_TRY(const auto table, jobs::load_series(spec, {item}), "history");
-  const forecast::Series* series = find_series(table.set.series, item);
-  if (series == nullptr) {
-    return Error{Errc::not_found, "forecast: " + spec.url + " has no item \"" + item + "\""};
-  }
+  spec.frequency = series->frequency.name();
   HR_TRY(auto actual, actual_values(arguments, spec, *forecast));
   HR_TRY(const auto data, forecast::plot_data(*series, *forecast, 0, std::move(actual)));
   HR_TRY(const std::string svg, forecast::forecast_svg(data));

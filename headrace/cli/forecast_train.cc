@@ -47,19 +47,82 @@ Result<Json> train_json(const Arguments& arguments) {
   return given;
 }
 
+/// What a warm start needs equal, where it was not given, is as the stored model was trained.
+void follow_options(const forecast::Model& warm, Json* given) {
+  for (const char* name : {"categories", "static_reals", "dynamic_reals", "unknown_category", "age",
+                           "distribution", "hidden", "layers"}) {
+    const Json* value = warm.options.find(name);
+    if (given->find(name) == nullptr && value != nullptr) {
+      given->set(name, *value);
+    }
+  }
+}
+
+/// The stored model that `--warm-start` names, by its version.
+Result<void> start_from(const std::string& reference, jobs::ForecastPipeline* spec) {
+  HR_TRY(const base::Path folder, registry::registry_path(spec->registry));
+  HR_TRY(const auto registry,
+         registry::Registry::open(folder, {.create = false, .read_only = true}));
+  HR_TRY(const auto version, registry.find(reference), "--warm-start");
+  HR_TRY(const auto model, jobs::load_model(registry, version.reference()), "--warm-start");
+  spec->warm_start = version.reference();
+  follow_options(model, &spec->train);
+  if (spec->table.frequency.empty()) {
+    spec->table.frequency = model.spec.frequency.name();
+  }
+  return {};
+}
+
+/// The frequency of the whole table: an item alone may tell another. Where stamps of some rows are
+/// damaged it stays open, since the items of other rows can still be trained.
+Result<void> settle_frequency(bool quiet, jobs::TableSpec* table) {
+  const bool given = !table->frequency.empty();
+  const auto frequency = jobs::table_frequency(*table);
+  if (!frequency.ok() && frequency.error().code() == Errc::corrupt) {
+    return {};
+  }
+  if (!frequency.ok()) {
+    return frequency.error();
+  }
+  table->frequency = frequency->name();
+  if (!given && !quiet) {
+    fmt::print(stderr, "the frequency is {}, the most common step\n", table->frequency);
+  }
+  return {};
+}
+
+void print_trained(const Arguments& arguments, const std::string& model, const base::Path& folder,
+                   const forecast::Trained& trained, const forecast::SeriesSet& set) {
+  if (!arguments.flag("json")) {
+    print_errors(set.errors);
+    fmt::print("registered {} in {}\n", model, folder.string());
+    return;
+  }
+  Json notes = Json::array();
+  for (const auto* list : {&set.notes, &trained.notes}) {
+    for (const std::string& note : *list) {
+      notes.push_back(note);
+    }
+  }
+  fmt::print("{}\n", Json::object({{"model", model},
+                                   {"registry", folder.string()},
+                                   {"training", trained.model.training},
+                                   {"errors", errors_json(set.errors)},
+                                   {"notes", std::move(notes)}})
+                         .dump());
+}
+
 Result<int> train_global(const Arguments& arguments) {
   HR_TRY(auto spec, table_spec(arguments));
   HR_TRY(const Json given, train_json(arguments));
   forecast::TrainOptions options;
   HR_TRY(forecast::set_options(&options, given));
-  spec.categories = options.categories;
-  spec.static_reals = options.static_reals;
-  spec.dynamic_reals = options.dynamic_reals;
-  spec.horizon = options.horizon;
+  name_covariates(options, &spec);
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(auto registry, registry::Registry::open(folder));
-  HR_TRY(const auto table, jobs::load_series(spec));
   HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
+  HR_TRY(const auto table, jobs::load_series(spec));
+  print_lines(table.set.notes);
   install_interrupt_handler();
   Progress progress("epochs", int64_t{std::max(1, resolved.members)} * resolved.epochs);
   base::Mutex progress_mu;  // members may train on threads of their own
@@ -69,29 +132,22 @@ Result<int> train_global(const Arguments& arguments) {
   context.progress = [&](const forecast::TrainProgress&) {
     const base::MutexLock lock(progress_mu);
     progress.update(++epochs, 0, context.threads);
-    return !interrupted();
+    return true;
   };
+  context.stop = interrupted;
   auto trained = forecast::train_global(table.set.series, options, context);
   progress.finish();
   if (!trained.ok()) {
     return std::move(trained).error();
   }
+  print_lines(trained->notes);
   jobs::ModelRecord record;
   record.name = model_name(arguments);
   record.lineage.run_kind = "train";
   record.lineage.table = table.snapshot;
   record.tags = {{"scope", "global"}};
   HR_TRY(const auto version, jobs::add_model(&registry, trained->model, std::move(record)));
-  if (arguments.flag("json")) {
-    fmt::print("{}\n", Json::object({{"model", version.reference()},
-                                     {"registry", folder.string()},
-                                     {"training", trained->model.training},
-                                     {"errors", errors_json(table.set.errors)}})
-                           .dump());
-  } else {
-    print_errors(table.set.errors);
-    fmt::print("registered {} in {}\n", version.reference(), folder.string());
-  }
+  print_trained(arguments, version.reference(), folder, *trained, table.set);
   return table.set.errors.empty() ? kExitOk : kExitFailed;
 }
 
@@ -110,19 +166,22 @@ Result<int> train_local(const Arguments& arguments) {
   spec.registry = absolute(arguments.text("registry"));
   spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(3));
   spec.slots = static_cast<int>(arguments.integer("slots").value_or(0));
-  // A table that no item can be read from is told before a run is made.
+  if (const std::string warm = arguments.text("warm-start"); !warm.empty()) {
+    HR_TRY(start_from(warm, &spec));
+  }
+  // What is wrong with the table or the options is told before a run is made.
   forecast::TrainOptions options;
   HR_TRY(forecast::set_options(&options, spec.train));
-  spec.table.categories = options.categories;
-  spec.table.static_reals = options.static_reals;
-  spec.table.dynamic_reals = options.dynamic_reals;
+  name_covariates(options, &spec.table);
   HR_TRY(jobs::check_table(spec.table));
+  HR_TRY(settle_frequency(arguments.flag("json"), &spec.table));
+  HR_TRY(const Json pipeline, jobs::forecast_pipeline(spec));
 
   const base::Path runs =
       arguments.has("dir") ? base::Path(arguments.text("dir")) : flow::runs_folder();
   HR_TRY(base::make_folders(runs));
   const base::Path document = runs / (spec.name + "-" + flow::new_run_id().substr(0, 8) + ".json");
-  HR_TRY(base::replace_file(document, jobs::forecast_pipeline(spec).dump(2) + "\n"));
+  HR_TRY(base::replace_file(document, pipeline.dump(2) + "\n"));
   Arguments run;
   run.add("pipeline", document.string());
   for (const char* name : {"dir", "slots"}) {
@@ -146,6 +205,10 @@ Result<int> train_local(const Arguments& arguments) {
 int forecast_train(const Arguments& arguments) {
   if (arguments.flag("global") && arguments.flag("local")) {
     return report_error(Error{Errc::invalid_argument, "--local and --global exclude each other"},
+                        arguments.flag("json"));
+  }
+  if (arguments.flag("global") && arguments.has("warm-start")) {
+    return report_error(Error{Errc::invalid_argument, "--warm-start is for local models"},
                         arguments.flag("json"));
   }
   const Result<int> result =

@@ -152,7 +152,8 @@ Metrics metrics_of(const ErrorSums& sums, double scale) {
       ++known;
     }
   }
-  metrics.mean_wql = known > 0 ? deciles / known : kNaN;
+  // Over fewer levels it would be another number under the same name.
+  metrics.mean_wql = known == std::ssize(kDeciles) ? deciles / known : kNaN;
   return metrics;
 }
 

@@ -36,7 +36,8 @@ struct ErrorSums {
 struct Metrics {
   double mase = 0.0;   ///< NaN where the item's in-sample seasonal error is 0 (a constant series)
   double smape = 0.0;  ///< per cent
-  double mean_wql = 0.0;  ///< mean over the levels 0.1 ... 0.9 of sum QL / sum |y|
+  double mean_wql = 0.0;  ///< mean over the levels 0.1 ... 0.9 of sum QL / sum |y|; NaN
+                          ///< unless all nine are there
   double nd = 0.0;
   double rmse = 0.0;
   double nrmse = 0.0;

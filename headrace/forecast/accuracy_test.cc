@@ -249,3 +249,23 @@ TEST_CASE("origins of one item are pooled, boards are merged") {
   CHECK(pooled.median_mase() == Approx(0.5 * 3.0 / 4 / (4.0 / 3)));
   CHECK(pooled.step(0).nd == Approx(1.0 / 18));
 }
+
+TEST_CASE("mean_wQL is said only where all nine deciles are forecast") {
+  const std::vector<double> training = {1, 2, 3, 5};
+  const std::vector<double> actual = {6, 8};
+  const std::vector<double> point = {7, 6};
+  std::vector<double> levels = {0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8};
+  const auto total = [&] {
+    std::vector<double> quantiles;
+    for (size_t i = 0; i < levels.size(); ++i) {
+      quantiles.insert(quantiles.end(), point.begin(), point.end());
+    }
+    Scoreboard board;
+    board.add("A", "point", {training, actual, point, point, levels, quantiles, {}, 1});
+    return board.total();
+  };
+  CHECK(std::isnan(total().mean_wql));
+  CHECK(total().wql.at(0.1) > 0.0);
+  levels.push_back(0.9);
+  CHECK(total().mean_wql == Approx(3.0 / 14));
+}

@@ -13,6 +13,10 @@ inline constexpr int64_t kHour = 60 * kMinute;
 inline constexpr int64_t kDay = 24 * kHour;
 inline constexpr int64_t kWeek = 7 * kDay;
 
+/// The years 1 to 9999: what std::chrono's calendar and every stamp's text hold.
+inline constexpr int64_t kFirst = -719'162 * kDay;
+inline constexpr int64_t kLast = 2'932'897 * kDay - 1;
+
 inline int64_t floor_div(int64_t a, int64_t b) { return a / b - static_cast<int64_t>(a % b < 0); }
 inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
 

@@ -112,6 +112,35 @@ Model naive_model(const Series& series, const TrainOptions& options, Method meth
   return model;
 }
 
+/// Train without a tail to watch.
+void train_unwatched(TrainOptions* options) {
+  options->validation_windows = 0;
+  options->monitor = "training";
+  options->patience = 0;
+  options->refit = "none";
+  options->epochs = std::min(options->epochs, kUnvalidatedEpochs);
+}
+
+/// Is there a value in the validation tail of any series? Without one, no epoch is better than
+/// another and the first, barely trained, would be kept.
+bool has_observed_tail(std::span<const Series* const> series, const TrainOptions& options) {
+  const int64_t tail = int64_t{options.validation_windows} * options.horizon;
+  return std::any_of(series.begin(), series.end(), [&](const Series* s) {
+    return std::any_of(s->target.end() - std::min(tail, s->length()), s->target.end(),
+                       [](double value) { return !std::isnan(value); });
+  });
+}
+
+void drop_unobserved_tail(std::span<const Series* const> series, TrainOptions* options,
+                          std::vector<std::string>* notes) {
+  if (options->validation_windows > 0 && !has_observed_tail(series, *options)) {
+    notes->push_back(
+        fmt::format("no value of the validation tail ({} steps) is observed: trained without one",
+                    int64_t{options->validation_windows} * options->horizon));
+    train_unwatched(options);
+  }
+}
+
 /// Drop windows of the validation tail that a short series has no room for; say so.
 void shorten_validation(const Series& series, TrainOptions* options,
                         std::vector<std::string>* notes) {
@@ -124,10 +153,7 @@ void shorten_validation(const Series& series, TrainOptions* options,
                                series.length(), possible, options->validation_windows));
   options->validation_windows = possible;
   if (possible == 0) {
-    options->monitor = "training";
-    options->patience = 0;
-    options->refit = "none";
-    options->epochs = std::min(options->epochs, kUnvalidatedEpochs);
+    train_unwatched(options);
   }
 }
 
@@ -182,7 +208,8 @@ Result<std::vector<Fit>> fit_members(const FitInput& input, int members, const M
     mine.seed = base::derive_seed(input.seed, static_cast<uint64_t>(m));
     mine.start = start_of(warm, mine.member);
     if (input.progress) {
-      mine.progress = [&](const TrainProgress& progress) {
+      mine.progress = [&](TrainProgress progress) {
+        progress.members = members;
         const base::MutexLock lock(telling);
         return input.progress(progress);
       };
@@ -236,6 +263,7 @@ Result<Trained> train_local(const Series& series, const TrainOptions& options,
   }
   shorten_validation(series, &resolved, &trained.notes);
   const Series* const one[] = {&series};
+  drop_unobserved_tail(one, &resolved, &trained.notes);
   HR_TRY(Plan plan, make_plan(resolved, one, context.warm));
   trained.notes.insert(trained.notes.end(), plan.notes.begin(), plan.notes.end());
   HR_TRY(const PreparedSeries prepared, prepare_training(plan, resolved, series));
@@ -247,7 +275,8 @@ Result<Trained> train_local(const Series& series, const TrainOptions& options,
                        {},
                        fmt::format("item \"{}\"", series.id),
                        0,
-                       context.progress};
+                       context.progress,
+                       context.stop};
   HR_TRY(std::vector<Fit> fits,
          fit_members(input, member_count(resolved, context.warm), context.warm, 1));
   trained.model = assemble(std::move(plan), resolved, Scope::local, std::move(fits));
@@ -256,7 +285,7 @@ Result<Trained> train_local(const Series& series, const TrainOptions& options,
 
 Result<Trained> train_global(std::span<const Series> series, const TrainOptions& options,
                              const TrainContext& context) {
-  HR_TRY(const TrainOptions resolved, resolve(follow_warm(options, context.warm), Scope::global));
+  HR_TRY(TrainOptions resolved, resolve(follow_warm(options, context.warm), Scope::global));
   Trained trained;
   const std::vector<const Series*> usable = usable_series(series, resolved, &trained.notes);
   if (usable.empty()) {
@@ -264,8 +293,10 @@ Result<Trained> train_global(std::span<const Series> series, const TrainOptions&
                  fmt::format("forecast: none of {} series can be trained on{}", series.size(),
                              trained.notes.empty() ? "" : ": " + trained.notes.front())};
   }
+  drop_unobserved_tail(usable, &resolved, &trained.notes);
   HR_TRY(Plan plan, make_plan(resolved, usable, context.warm));
   trained.notes.insert(trained.notes.end(), plan.notes.begin(), plan.notes.end());
+  const size_t notes_before = trained.notes.size();
   std::vector<PreparedSeries> prepared;
   for (const Series* s : usable) {
     auto one = prepare_training(plan, resolved, *s);
@@ -275,6 +306,11 @@ Result<Trained> train_global(std::span<const Series> series, const TrainOptions&
       trained.notes.push_back("passed over: " + one.error().message());
     }
   }
+  if (prepared.empty()) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("forecast: none of {} series can be trained on; the first {}",
+                             series.size(), trained.notes[notes_before])};
+  }
   const FitInput input{plan.spec,
                        plan.scaling,
                        resolved,
@@ -283,7 +319,8 @@ Result<Trained> train_global(std::span<const Series> series, const TrainOptions&
                        {},
                        "global model",
                        0,
-                       context.progress};
+                       context.progress,
+                       context.stop};
   HR_TRY(std::vector<Fit> fits,
          fit_members(input, member_count(resolved, context.warm), context.warm, context.threads));
   trained.model = assemble(std::move(plan), resolved, Scope::global, std::move(fits));

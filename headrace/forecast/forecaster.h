@@ -26,6 +26,7 @@ struct TrainProgress {
   int epochs = 0;  ///< at most
   double loss = 0.0;
   double monitored = 0.0;  ///< what decides which epoch is best
+  int members = 1;         ///< of the model; each runs `epochs` at most
 };
 
 struct TrainContext {
@@ -33,6 +34,8 @@ struct TrainContext {
   std::function<bool(const TrainProgress&)> progress;
   const Model* warm = nullptr;  ///< start from these weights instead of random ones; borrowed
   int threads = 1;              ///< of a global training; the result does not depend on it
+  /// Asked every few steps, from the training threads; true stops with `cancelled`.
+  std::function<bool()> stop;
 };
 
 struct Trained {
@@ -43,7 +46,8 @@ struct Trained {
 
 /// Train one model for one series, on the calling thread. The result depends on the series, the
 /// options, the start weights and the instruction set alone; its random numbers are derived from
-/// (seed, id). `unsupported`: too short to train (n < horizon + 1), see `fallback_model`.
+/// (seed, id). A validation tail that is too short or without a value is left out, with a note.
+/// `unsupported`: too short to train (n < horizon + 1), see `fallback_model`.
 /// `mismatch`: the warm model differs in a named field. `invalid_argument`: options, infinite or
 /// missing values, negative binomial on other than counts. `cancelled`.
 HR_API Result<Trained> train_local(const Series& series, const TrainOptions& options,

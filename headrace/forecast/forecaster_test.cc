@@ -475,3 +475,63 @@ TEST_CASE("other frequencies train and forecast") {
     CHECK(forecast.start_us == series.stamp(90));
   }
 }
+
+TEST_CASE("a validation tail without a value is left out, with a note, in both scopes") {
+  TrainOptions options = quick_options();
+  options.epochs = 20;
+  Series unobserved = wave("A", 100);
+  std::fill(unobserved.target.end() - 6, unobserved.target.end(), kNaN);
+  const Trained local = train_local(unobserved, options).value();
+  CHECK(notes_mention(local, "no value of the validation tail (6 steps) is observed"));
+  // As a series too short to validate: all of a few epochs, judged by the training loss.
+  const Json& member = local.model.training.at("members").items().at(0);
+  CHECK(member.at("epochs").integer() == 5);
+  CHECK(local.model.training.at("monitor").string() == "training");
+  CHECK(std::isfinite(member.at("monitored").number()));
+
+  options.validation_windows = 1;
+  CHECK(
+      notes_mention(train_global({&unobserved, 1}, options).value(), "no value of the validation"));
+  unobserved.target.back() = 100.0;
+  CHECK_FALSE(
+      notes_mention(train_local(unobserved, options).value(), "no value of the validation"));
+}
+
+TEST_CASE("a global model that nothing can be trained on says why of the first series") {
+  TrainOptions options = quick_options();
+  options.distribution = "negative_binomial";
+  const std::vector<Series> series = {wave("A", 100), wave("B", 100)};
+  const std::string message = message_of(train_global(series, options));
+  CHECK(mentions(message, "none of 2 series"));
+  CHECK(mentions(message, "item \"A\""));
+}
+
+TEST_CASE("training can be stopped within an epoch") {
+  TrainOptions options = quick_options();
+  options.batches_per_epoch = 1000;
+  int asked = 0;
+  TrainContext context;
+  context.progress = [](const TrainProgress&) {
+    FAIL("an epoch was finished");
+    return true;
+  };
+  context.stop = [&] { return ++asked == 3; };
+  CHECK(train_local(wave("A", 100), options, context).error().code() == Errc::cancelled);
+  CHECK(asked == 3);
+}
+
+TEST_CASE("the unknown category is the mean of those that were trained") {
+  std::vector<Series> series = {wave("A", 100), wave("B", 100), wave("C", 100)};
+  for (size_t i = 0; i < series.size(); ++i) {
+    series[i].categories = {std::string(1, "nsw"[i])};
+  }
+  TrainOptions options = quick_options();
+  options.categories = {"region"};
+  const Model model = train_global(series, options).value().model;
+  const int dimension = model.spec.shape().embeddings.at(0).dimension;
+  const std::vector<float>& weights = model.members.at(0);  // the embedding comes first
+  for (int c = 0; c < dimension; ++c) {
+    const auto row = [&](int r) { return weights[static_cast<size_t>(r * dimension + c)]; };
+    CHECK(row(0) == Approx((row(1) + row(2) + row(3)) / 3));
+  }
+}

@@ -22,6 +22,8 @@ constexpr std::array<std::string_view, 12> kMonths = {"JAN", "FEB", "MAR", "APR"
 constexpr int kSunday = 6;
 constexpr int kDecember = 12;
 constexpr int kMultipleMax = 1'000'000;
+constexpr int64_t kYearMin = -32'000;  // std::chrono::year holds 16 bits
+constexpr int64_t kYearMax = 32'000;
 
 struct UnitName {
   std::string_view name;
@@ -125,24 +127,46 @@ int default_anchor(TimeUnit unit) {
   return unit == TimeUnit::quarter || unit == TimeUnit::year ? kDecember : 0;
 }
 
+// Sums and products that stay at the end of the range: no stamp of a table lies there.
+int64_t add_within(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? (b < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+
+int64_t multiply_within(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? ((a < 0) != (b < 0) ? INT64_MIN : INT64_MAX)
+                                                : product;
+}
+
+int64_t subtract_within(int64_t a, int64_t b) {
+  int64_t difference = 0;
+  return __builtin_sub_overflow(a, b, &difference) ? (b > 0 ? INT64_MIN : INT64_MAX) : difference;
+}
+
 bool is_last_day(const Date& date) { return date.day == days_in_month(date.year, date.month); }
 
 int64_t add_months(const Frequency& frequency, int64_t start_us, int64_t count) {
   const int64_t start_day = day_of(start_us);
   const Date start = date_of_day(start_day);
-  const int64_t month = month_number(start) + count * months_of(frequency);
+  const int64_t month =
+      add_within(month_number(start), multiply_within(count, months_of(frequency)));
+  if (const int64_t year = floor_div(month, 12); year < kYearMin || year > kYearMax) {
+    return year < 0 ? INT64_MIN : INT64_MAX;
+  }
   Date date{static_cast<int>(floor_div(month, 12)), static_cast<int>(floor_mod(month, 12)) + 1, 1};
   const int length = days_in_month(date.year, date.month);
   date.day = frequency.at_end && is_last_day(start) ? length : std::min(start.day, length);
-  return day_of_date(date) * kDay + (start_us - start_day * kDay);
+  return day_of_date(date) * kDay + floor_mod(start_us, kDay);
 }
 
 int64_t add_business_days(int64_t start_us, int64_t count) {
   const int64_t day = day_of(start_us);
   const int weekday = weekday_of_day(day);
-  const int64_t total = std::min(weekday, 4) + count;
-  return (day - weekday + floor_div(total, 5) * 7 + floor_mod(total, 5)) * kDay +
-         (start_us - day * kDay);
+  const int64_t total = add_within(std::min(weekday, 4), count);
+  const int64_t end =
+      add_within(day - weekday + floor_mod(total, 5), multiply_within(floor_div(total, 5), 7));
+  return add_within(multiply_within(end, kDay), floor_mod(start_us, kDay));
 }
 
 /// Business days since the first Monday of the epoch's week; weekends count as their Friday.
@@ -207,17 +231,17 @@ Result<Frequency> parse_frequency(std::string_view name) {
 
 int64_t add_steps(const Frequency& frequency, int64_t start_us, int64_t count) {
   if (const int64_t length = fixed_length(frequency.unit); length > 0) {
-    return start_us + count * frequency.multiple * length;
+    return add_within(start_us, multiply_within(count, length * frequency.multiple));
   }
   if (frequency.unit == TimeUnit::business_day) {
-    return add_business_days(start_us, count * frequency.multiple);
+    return add_business_days(start_us, multiply_within(count, frequency.multiple));
   }
   return add_months(frequency, start_us, count);
 }
 
 int64_t steps_floor(const Frequency& frequency, int64_t start_us, int64_t stamp_us) {
   if (const int64_t length = fixed_length(frequency.unit); length > 0) {
-    return floor_div(stamp_us - start_us, length * frequency.multiple);
+    return floor_div(subtract_within(stamp_us, start_us), length * frequency.multiple);
   }
   int64_t steps = 0;
   if (frequency.unit == TimeUnit::business_day) {
@@ -264,7 +288,7 @@ void FrequencyVotes::add(std::span<const int64_t> sorted_us) {
     if (i == 0 || sorted_us[i] == sorted_us[i - 1]) {
       continue;
     }
-    const int64_t difference = sorted_us[i] - sorted_us[i - 1];
+    const int64_t difference = subtract_within(sorted_us[i], sorted_us[i - 1]);
     const int64_t day_before = day_of(sorted_us[i - 1]);
     const Date before = date_of_day(day_before);
     weekend_jumps_ +=

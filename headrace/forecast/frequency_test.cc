@@ -162,3 +162,13 @@ TEST_CASE("without two stamps, or below a second, there is no frequency to infer
   fine.add(std::vector<int64_t>{0, 1000, 2000});
   CHECK(fine.winner().error().message().find("1000 microseconds") != std::string::npos);
 }
+
+TEST_CASE("steps beyond what 64 bits hold stay far away, on the right side") {
+  for (const char* name : {"s", "1000000h", "D", "B", "1000000B", "W", "ME", "QS", "1000000YE"}) {
+    CAPTURE(name);
+    const Frequency step = frequency(name);
+    CHECK(add_steps(step, date(2015, 7, 1), int64_t{1} << 60) > date(2500, 1, 1));
+    CHECK(add_steps(step, date(2015, 7, 1), -(int64_t{1} << 60)) < -date(2500, 1, 1));
+    CHECK_FALSE(steps_between(step, INT64_MIN + 1, INT64_MAX - 1).has_value());
+  }
+}

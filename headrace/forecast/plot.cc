@@ -19,7 +19,8 @@ constexpr std::string_view kHistoryColour = "#6b7685";
 constexpr std::string_view kActualColour = "#1b2430";
 constexpr std::string_view kForecastColour = "#2463d6";
 constexpr double kBandOpacity = 0.16;
-constexpr double kBandShare = 0.6;  // of the data's span that bands may add a side
+constexpr double kConstantSpan = 1e-12;  // of the values' size; less is drawn as a constant
+constexpr double kBandShare = 0.6;       // of the data's span that bands may add a side
 
 /// Pixels of the drawing area and the values at its edges.
 struct Frame {
@@ -63,13 +64,15 @@ Result<Range> value_range(const PlotData& data) {
     bands.add(band.low);
     bands.add(band.high);
   }
+  const double size = std::max(std::abs(shown.low), std::abs(shown.high));
   double span = shown.high - shown.low;
-  if (span <= 0.0) {
-    span = shown.high != 0.0 ? std::abs(shown.high) : 1.0;
+  if (span <= kConstantSpan * size) {  // rounding, not a curve
+    span = size > 0.0 ? size : 1.0;
   }
   Range out{std::max(bands.low, shown.low - kBandShare * span),
             std::min(bands.high, shown.high + kBandShare * span)};
-  const double margin = 0.03 * (out.high > out.low ? out.high - out.low : span);
+  const double drawn = out.high - out.low;
+  const double margin = 0.03 * (drawn > kConstantSpan * size ? drawn : span);
   out.low -= margin;
   out.high += margin;
   return out;
@@ -102,8 +105,10 @@ std::vector<double> round_ticks(double low, double high, double count) {
     }
   }
   std::vector<double> ticks;
-  for (double k = std::ceil(low / step); k * step <= high; ++k) {
-    ticks.push_back(k * step + 0.0);  // + 0.0: no "-0"
+  const double first = std::ceil(low / step);
+  const int ticks_max = static_cast<int>(count) + 2;
+  for (int k = 0; k < ticks_max && (first + k) * step <= high; ++k) {
+    ticks.push_back((first + k) * step + 0.0);  // + 0.0: no "-0"
   }
   return ticks;
 }

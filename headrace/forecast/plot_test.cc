@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -129,6 +130,21 @@ TEST_CASE("what cannot be drawn is told with its numbers") {
   Forecast no_median = flat_forecast(series);
   no_median.levels[4] = 0.51;
   CHECK(plot_data(series, no_median).error().code() == Errc::invalid_argument);
+}
+
+TEST_CASE("values that differ in the last bit are drawn as a constant") {
+  for (const double level : {1.0, -1e9, 1e300}) {
+    CAPTURE(level);
+    Series series = sine_series(60);
+    for (size_t i = 0; i < series.target.size(); ++i) {
+      series.target[i] = i % 2 == 0 ? level : std::nextafter(level, 0.0);  // 0.9999999999999999
+    }
+    Forecast forecast = flat_forecast(series);
+    std::fill(forecast.quantiles.begin(), forecast.quantiles.end(), level);
+    const std::string svg = forecast_svg(plot_data(series, forecast).value()).value();
+    CHECK(occurrences(svg, "<text") < 40);
+    CHECK(occurrences(svg, "nan") == 0);
+  }
 }
 
 }  // namespace

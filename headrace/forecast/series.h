@@ -70,9 +70,6 @@ struct LongRows {
 struct BuildOptions {
   std::optional<Frequency> frequency;  ///< absent: the most common step of all items
   Duplicates duplicates = Duplicates::error;
-  /// Where there are dynamic reals, up to this many rows with a null target at the end of an item
-  /// are its known future, not missing values.
-  int horizon = 0;
 };
 
 struct SeriesSet {
@@ -85,10 +82,15 @@ struct SeriesSet {
 };
 
 /// Sort the rows of each item by stamp and lay them on the grid; steps without a row become
-/// missing. Deterministic whatever the order of rows, but for rows of one item and stamp under
-/// `last`. Errors are of columns (lengths differ, an index out of range) or of the frequency; what
-/// is wrong with one item is in `errors`.
+/// missing. A series ends with its last observed value: rows with a null target after it are the
+/// future, and lengthen its dynamic reals alone. Deterministic whatever the order of rows, but for
+/// rows of one item and stamp under `last`. Errors are of columns (lengths differ, an index out of
+/// range) or of the frequency; what is wrong with one item is in `errors`.
 HR_API Result<SeriesSet> build_series(const LongRows& rows, const BuildOptions& options);
+
+/// The most common step between the stamps of an item's rows, over all items; what `build_series`
+/// takes when it is told none. `invalid_argument`: no item has two different stamps.
+HR_API Result<Frequency> infer_frequency(const LongRows& rows);
 
 /// Check a series that was made otherwise: target not empty, no infinity, one observed value at
 /// least, dynamic reals no shorter than the target. The message names the item and the first bad

@@ -13,7 +13,9 @@ namespace headrace::forecast {
 
 namespace {
 
-constexpr int64_t kLengthMax = 100'000'000;  // steps of one item; beyond it a stamp is surely wrong
+// A series is mostly gaps long before it has this many steps; then one of its stamps is mistyped.
+constexpr int64_t kStepsPerRowMax = 1000;
+constexpr int64_t kStepsFree = 100'000;
 constexpr double kFewObserved = 0.05;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -126,6 +128,7 @@ class ItemBuilder {
   }
 
   int64_t gaps() const { return gaps_; }
+  int64_t future() const { return future_; }
   int64_t filled() const { return filled_; }
 
  private:
@@ -139,6 +142,14 @@ class ItemBuilder {
     if (stamp(0) == kNoStamp) {  // sorts first
       return error(fmt::format("row {} of the table has no time stamp", item_.rows[0]));
     }
+    for (const int64_t at : {stamp(0), stamp(item_.rows.size() - 1)}) {
+      if (at < calendar::kFirst || at > calendar::kLast) {
+        return error(fmt::format(
+            "the time stamp of {} microseconds since 1970 is outside the years 1 to 9999; "
+            "look at its unit (seconds, milliseconds, nanoseconds)",
+            at));
+      }
+    }
     return {};
   }
 
@@ -146,15 +157,19 @@ class ItemBuilder {
   /// them, equal ones.
   Result<void> place_rows() {
     const int64_t start = stamp(0);
+    const int64_t length_max =
+        kStepsFree + kStepsPerRowMax * static_cast<int64_t>(item_.rows.size());
     for (size_t i = 0; i < item_.rows.size(); ++i) {
       const std::optional<int64_t> index = steps_between(frequency_, start, stamp(i));
       if (!index) {
         return off_grid(start, stamp(i));
       }
-      if (*index >= kLengthMax) {
-        return error(fmt::format("{} is {} steps of {} after the start {}; at most {} are possible",
-                                 stamp_text(stamp(i)), *index, frequency_.name(), stamp_text(start),
-                                 kLengthMax));
+      if (*index < 0 || *index > length_max) {
+        return error(fmt::format(
+            "{} is {} steps of {} after the start {}, where {} rows may span {} at most; one of "
+            "the two stamps is mistyped, or the frequency is too fine",
+            stamp_text(stamp(i)), *index, frequency_.name(), stamp_text(start), item_.rows.size(),
+            length_max));
       }
       if (i > 0 && *index == index_.back() && options_.duplicates == Duplicates::error) {
         return error(fmt::format(
@@ -276,15 +291,15 @@ class ItemBuilder {
     return {};
   }
 
-  /// Rows with known covariates and no target at the end are the future.
+  /// The series ends with its last observed value: rows without a target after it are the future,
+  /// however many there are. (A target without any value is left for `check_series` to name.)
   void cut_future() {
-    if (!rows_.dynamic_reals.empty()) {
-      int future = 0;
-      while (future < options_.horizon && !series_.target.empty() &&
-             std::isnan(series_.target.back())) {
-        series_.target.pop_back();
-        ++future;
-      }
+    std::vector<double>& target = series_.target;
+    const auto last = std::find_if(target.rbegin(), target.rend(),
+                                   [](double value) { return !std::isnan(value); });
+    if (last != target.rend()) {
+      future_ = last - target.rbegin();
+      target.erase(last.base(), target.end());
     }
   }
 
@@ -295,6 +310,7 @@ class ItemBuilder {
   std::vector<int64_t> index_;
   int64_t length_ = 0;
   int64_t gaps_ = 0;
+  int64_t future_ = 0;
   int64_t filled_ = 0;
   Series series_;
 };
@@ -323,6 +339,12 @@ double observed_share(const Series& series) {
 
 }  // namespace
 
+Result<Frequency> infer_frequency(const LongRows& rows) {
+  HR_TRY(check_columns(rows));
+  HR_TRY(const RowOrder order, order_rows(rows));
+  return vote_frequency(rows, order);
+}
+
 Result<SeriesSet> build_series(const LongRows& rows, const BuildOptions& options) {
   HR_TRY(check_columns(rows));
   HR_TRY(const RowOrder order, order_rows(rows));
@@ -336,6 +358,7 @@ Result<SeriesSet> build_series(const LongRows& rows, const BuildOptions& options
   }
   int64_t gaps = 0;
   int64_t gap_items = 0;
+  int64_t future = 0;
   int64_t filled = 0;
   for (size_t item = 0; item < rows.ids.size(); ++item) {
     const std::span<const int64_t> item_rows =
@@ -348,6 +371,7 @@ Result<SeriesSet> build_series(const LongRows& rows, const BuildOptions& options
     }
     gaps += builder.gaps();
     gap_items += static_cast<int64_t>(builder.gaps() > 0);
+    future += builder.future();
     filled += builder.filled();
     if (const double share = observed_share(*series); share < kFewObserved) {
       set.notes.push_back(fmt::format("item \"{}\": only {:.1f} % of {} values are observed",
@@ -358,6 +382,11 @@ Result<SeriesSet> build_series(const LongRows& rows, const BuildOptions& options
   if (gaps > 0) {
     set.notes.push_back(
         fmt::format("{} steps of {} items have no row and count as missing", gaps, gap_items));
+  }
+  if (future > 0 && rows.dynamic_reals.empty()) {
+    set.notes.push_back(fmt::format(
+        "{} rows without a target after an item's last value count as future, not as missing",
+        future));
   }
   if (filled > 0) {
     set.notes.push_back(fmt::format(

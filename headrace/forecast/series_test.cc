@@ -184,23 +184,23 @@ TEST_CASE("an item with few observed values is noted") {
   CHECK(mentions(set.notes.at(1), "only 3.3 % of 301"));
 }
 
-TEST_CASE("rows with known covariates and no target at the end are the future") {
+TEST_CASE("rows without a target after the last value are the future, however many there are") {
   Table table = hourly(10);
   table.with_price = true;
-  for (int i = 10; i < 14; ++i) {
+  for (int i = 10; i < 40; ++i) {
     table.add(0, kStart + i * kHour, kNaN, i);
   }
-  BuildOptions options;
-  options.horizon = 4;
-  Series series = build_series(table.rows(), options).value().series.at(0);
-  CHECK(series.length() == 10);
-  REQUIRE(series.dynamic_reals.at(0).size() == 14);
-  CHECK(series.dynamic_reals[0][13] == 13.0);
+  SeriesSet set = build_series(table.rows(), {}).value();
+  CHECK(set.series.at(0).length() == 10);
+  REQUIRE(set.series[0].dynamic_reals.at(0).size() == 40);
+  CHECK(set.series[0].dynamic_reals[0][39] == 39.0);
 
-  options.horizon = 3;  // what is beyond the horizon is missing, not future
-  CHECK(build_series(table.rows(), options).value().series.at(0).length() == 11);
   table.with_price = false;
-  CHECK(build_series(table.rows(), options).value().series.at(0).length() == 14);
+  set = build_series(table.rows(), {}).value();
+  CHECK(set.series.at(0).length() == 10);
+  CHECK(mentions(set.notes.back(), "30 rows without a target"));
+  table.target[39] = 1.0;  // what has a value after it is missing
+  CHECK(build_series(table.rows(), {}).value().series.at(0).length() == 40);
 }
 
 TEST_CASE("missing covariates are filled with the value before, at the start with the first") {
@@ -237,8 +237,25 @@ TEST_CASE("columns of different lengths and indices out of range are errors of t
 
 TEST_CASE("a stamp absurdly far away is an error, not an allocation") {
   Table table = hourly(5);
-  table.stamp_us.back() = kStart + 200'000'000 * kHour;
-  CHECK(mentions(first_error(table), "at most 100000000 are possible"));
+  table.stamp_us.back() = kStart + 200'000 * kHour;
+  const std::string message = first_error(table);
+  CHECK(mentions(message, "item \"A\""));
+  CHECK(mentions(message, "2038-04-24 08:00:00"));  // 200,000 hours after the start
+  CHECK(mentions(message, "2015-07-01 00:00:00"));
+  CHECK(mentions(message, "5 rows may span 105000"));
+}
+
+TEST_CASE("stamps at the ends of what 64 bits hold are errors, whatever the frequency") {
+  for (const char* frequency : {"s", "h", "D", "B", "W", "ME", "QS", "1000000YE"}) {
+    CAPTURE(frequency);
+    BuildOptions options;
+    options.frequency = parse_frequency(frequency).value();
+    for (const int64_t stamp : {INT64_MIN + 1, INT64_MAX}) {
+      Table table = hourly(5);
+      table.stamp_us.back() = stamp;
+      CHECK(mentions(first_error(table, options), "outside the years 1 to 9999"));
+    }
+  }
 }
 
 TEST_CASE("names of duplicate rules are checked") {

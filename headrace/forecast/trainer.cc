@@ -16,6 +16,7 @@ namespace headrace::forecast {
 namespace {
 
 constexpr int kSkippedInARowMax = 10;
+constexpr int kStepsPerQuestion = 8;  // between two looks at `stop`: some tens of milliseconds
 
 /// Exponential average of the weights over steps. The first steps weigh less, so that the random
 /// start fades at once (the usual warm-up (1 + t) / (10 + t)).
@@ -73,6 +74,10 @@ class Run {
     double sum = 0.0;
     int64_t count = 0;
     for (int i = 0; i < input_->options.batches_per_epoch; ++i) {
+      if (i % kStepsPerQuestion == 0 && input_->stop && input_->stop()) {
+        return Error{Errc::cancelled,
+                     fmt::format("forecast: {}: training was stopped", input_->name)};
+      }
       for (WindowIndex& window : batch_) {
         window = sampler_.draw(&streams_.windows);
       }
@@ -171,6 +176,32 @@ Result<void> refit(const FitInput& input, std::span<const double> rates, Fit* re
   return {};
 }
 
+/// The unknown category stands for a series that is like the others: its row becomes the mean of
+/// theirs, where no series of the training has trained it. Left as drawn it would be noise.
+void settle_unknown_category(const FitInput& input, Fit* result) {
+  if (!input.spec.unknown_category) {
+    return;
+  }
+  const NetworkShape shape = input.spec.shape();
+  const std::vector<TensorInfo> tensors = parameter_tensors(shape);  // the embeddings come first
+  for (size_t e = 0; e < shape.embeddings.size(); ++e) {
+    const auto rows = static_cast<size_t>(shape.embeddings[e].cardinality);
+    const auto columns = static_cast<size_t>(shape.embeddings[e].dimension);
+    const bool is_trained = std::any_of(input.series.begin(), input.series.end(),
+                                        [&](const auto& s) { return s.categories[e] == 0; });
+    for (std::vector<float>& parameters : result->parameters) {
+      float* const first = parameters.data() + tensors[e].offset;
+      for (size_t c = 0; c < columns && rows > 1 && !is_trained; ++c) {
+        double sum = 0.0;
+        for (size_t row = 1; row < rows; ++row) {
+          sum += first[row * columns + c];
+        }
+        first[c] = static_cast<float>(sum / static_cast<double>(rows - 1));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Result<Fit> fit(const FitInput& input) {
@@ -218,6 +249,7 @@ Result<Fit> fit(const FitInput& input) {
   } else {
     result.parameters = best.take(options.snapshot_use == "mixture");
   }
+  settle_unknown_category(input, &result);
   return result;
 }
 

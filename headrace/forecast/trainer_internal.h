@@ -27,6 +27,7 @@ struct FitInput {
   std::string name;              ///< for messages: an item's id, or "global model"
   int member = 0;
   std::function<bool(const TrainProgress&)> progress;  ///< may be empty
+  std::function<bool()> stop = {};                     ///< may be empty; as TrainContext's
 };
 
 struct FitSummary {

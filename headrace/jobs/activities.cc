@@ -16,6 +16,7 @@
 #include "headrace/jobs/forecast_store.h"
 #include "headrace/jobs/local_plan.h"
 #include "headrace/jobs/model_store.h"
+#include "headrace/jobs/series_cache.h"
 #include "headrace/jobs/series_table.h"
 #include "headrace/registry/name.h"
 
@@ -23,11 +24,13 @@ namespace headrace::jobs {
 
 namespace {
 
-/// What a warm worker keeps from item to item: open registries, the start models, its forecast log.
+/// What a warm worker keeps from item to item: open registries, the start models, its forecast log,
+/// the series of a text table.
 struct WorkerState {
   std::map<std::string, std::shared_ptr<registry::Registry>> registries;
   std::map<std::string, std::shared_ptr<const forecast::Model>> ensembles;
   std::map<std::string, std::shared_ptr<ForecastWriter>> writers;
+  SeriesCache series;
 };
 
 Result<std::shared_ptr<registry::Registry>> open_registry(WorkerState* state,
@@ -143,6 +146,7 @@ ItemForecast stored_item(LocalOutcome outcome, std::string reference) {
   item.forecast = std::move(outcome.forecast);
   item.winner = outcome.winner;
   item.model = std::move(reference);
+  item.season = outcome.model.spec.season;
   item.seconds = outcome.seconds;
   item.notes = std::move(outcome.notes);
   for (const forecast::CandidateScore& score : outcome.scores) {
@@ -154,7 +158,15 @@ ItemForecast stored_item(LocalOutcome outcome, std::string reference) {
 Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
                              const ForecastProperties& properties) {
   HR_TRY(auto registry, open_registry(state, properties.registry));
-  HR_TRY(const SeriesTable table, load_series(properties.table, {properties.item}));
+  std::shared_ptr<const forecast::Model> ensemble;
+  TableSpec spec = properties.table;
+  if (!properties.warm_start.empty()) {
+    HR_TRY(ensemble, load_ensemble(state, *registry, properties.warm_start));
+    if (spec.frequency.empty()) {  // one item alone may tell another
+      spec.frequency = ensemble->spec.frequency.name();
+    }
+  }
+  HR_TRY(const SeriesTable table, state->series.load(spec, properties.item));
   if (!table.set.errors.empty()) {
     return table.set.errors.front().error;
   }
@@ -166,9 +178,7 @@ Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
                  .select = properties.select,
                  .predict = properties.predict,
                  .choose = properties.choose};
-  std::shared_ptr<const forecast::Model> ensemble;
-  if (!properties.warm_start.empty()) {
-    HR_TRY(ensemble, load_ensemble(state, *registry, properties.warm_start));
+  if (ensemble != nullptr) {
     plan.global = ensemble.get();
     plan.warm_start = properties.start_warm;
   }

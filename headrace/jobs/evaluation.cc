@@ -114,12 +114,14 @@ Json summary_of(const forecast::Comparison& comparison,
   return summary;
 }
 
-/// Without actual values: the means of the backtest scores, by candidate and metric.
+/// Without actual values: the means of the backtest scores, by candidate and metric. Each item
+/// weighs the same, so that its mean_wql becomes "mean_item_wql".
 Json backtest_summary(const std::map<std::string, ItemForecast>& forecasts) {
   std::map<std::string, std::map<std::string, std::pair<double, int64_t>>> sums;
   for (const auto& [id, item] : forecasts) {
     for (const auto& [candidate, metrics] : item.scores) {
-      for (const auto& [name, value] : metrics) {
+      for (const auto& [metric, value] : metrics) {
+        const std::string name = metric == "mean_wql" ? "mean_item_wql" : metric;
         if (std::isfinite(value)) {
           auto& [sum, count] = sums[candidate][name];
           sum += value;
@@ -137,12 +139,20 @@ Json backtest_summary(const std::map<std::string, ItemForecast>& forecasts) {
     for (const auto& [name, pair] : metrics) {
       out.set(name, pair.first / static_cast<double>(pair.second));
     }
-    text += fmt::format("{:<16} MASE {:.3f}  mean_wQL {:.4f}\n", candidate,
-                        out.get_number("mase", NAN), out.get_number("mean_wql", NAN));
+    text += fmt::format("{:<16} MASE {:.3f}  wQL {:.4f}\n", candidate, out.get_number("mase", NAN),
+                        out.get_number("mean_item_wql", NAN));
     summary.set(candidate, std::move(out));
   }
   summary.set("text", text);
   return summary;
+}
+
+/// The season that all models were told; 0, by frequency, when they differ.
+int common_season(const std::map<std::string, ItemForecast>& forecasts) {
+  const int first = forecasts.begin()->second.season;
+  const bool same = std::all_of(forecasts.begin(), forecasts.end(),
+                                [&](const auto& one) { return one.second.season == first; });
+  return same ? first : 0;
 }
 
 Json spec_json(const TableSpec& spec) {
@@ -153,14 +163,18 @@ Json spec_json(const TableSpec& spec) {
                        {"target", spec.target},
                        {"frequency", spec.frequency},
                        {"start", spec.start},
-                       {"aggregate", spec.aggregate}});
+                       {"aggregate", spec.aggregate},
+                       {"zone", spec.zone},
+                       {"allow_missing_columns", spec.allow_missing_columns}});
 }
 
 }  // namespace
 
 Result<forecast::Comparison> judge(std::span<const forecast::Forecast> forecasts,
-                                   const SeriesTable& history, const SeriesTable& actuals) {
-  HR_TRY(auto comparison, forecast::evaluate(forecasts, history.set.series, actuals.set.series));
+                                   const SeriesTable& history, const SeriesTable& actuals,
+                                   int season) {
+  HR_TRY(auto comparison,
+         forecast::evaluate(forecasts, history.set.series, actuals.set.series, season));
   for (forecast::ItemError& absent : comparison.errors) {
     for (const auto& [table, name] :
          {std::pair(&history, "history"), std::pair(&actuals, "actuals")}) {
@@ -201,7 +215,7 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
   } else {
     HR_TRY(const SeriesTable history, load_series(table));
     HR_TRY(const SeriesTable future, load_series(actuals), "actuals");
-    HR_TRY(const auto comparison, judge(forecasts, history, future));
+    HR_TRY(const auto comparison, judge(forecasts, history, future, common_season(stored)));
     for (const forecast::ItemError& bad : comparison.errors) {
       base::log_warning("not judged: " + bad.error.message());
     }

@@ -18,14 +18,15 @@ namespace headrace::jobs {
 /// `forecast::evaluate` on what was read of two tables: an item whose rows could not be used has
 /// what is wrong with them in `errors`, not their absence.
 HR_API Result<forecast::Comparison> judge(std::span<const forecast::Forecast> forecasts,
-                                          const SeriesTable& history, const SeriesTable& actuals);
+                                          const SeriesTable& history, const SeriesTable& actuals,
+                                          int season = 0);
 
 /// Evaluate the forecasts stored under `run_folder`. `table` is the past they were made from,
 /// `actuals` what came; with an empty url the backtests that chose the models are summed up
-/// instead. Returns the summary: "items", "winners" by name, "judged_on" ("actuals" or "backtest"),
-/// metrics of the model ("mase", "median_mase", "smape", "owa", "mean_wql", "mean_item_wql",
-/// "coverage_80", ...), the same of "seasonal_naive" and "naive2", and "text": some lines for a
-/// person.
+/// instead, each item weighing the same. Returns the summary: "items", "winners" by name,
+/// "judged_on" ("actuals" or "backtest"), metrics of the model ("mase", "median_mase", "smape",
+/// "owa", "mean_wql", "mean_item_wql", "coverage_80", ...), the same of "seasonal_naive" and
+/// "naive2", and "text": some lines for a person.
 HR_API Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
                                  const TableSpec& actuals);
 

@@ -5,10 +5,19 @@
 #include <utility>
 
 #include "headrace/base/pool.h"
+#include "headrace/forecast/options.h"
 
 namespace headrace::jobs {
 
 namespace {
+
+bool trains_global(const ForecastPipeline& spec) {
+  return spec.warm_start.empty() && spec.global_members > 0;
+}
+
+bool starts_warm(const ForecastPipeline& spec) {
+  return !spec.warm_start.empty() || spec.global_members > 0;
+}
 
 /// Properties that every activity on the table shares.
 Json table_properties(const ForecastPipeline& spec, std::string_view operation) {
@@ -26,6 +35,10 @@ Json table_properties(const ForecastPipeline& spec, std::string_view operation) 
   add("start", spec.table.start);
   if (spec.table.aggregate != "error") {
     add("aggregate", spec.table.aggregate);
+  }
+  add("zone", spec.table.zone);
+  if (spec.table.allow_missing_columns) {
+    out.set("allow_missing_columns", true);
   }
   return out;
 }
@@ -56,17 +69,59 @@ Json for_each(std::string_view name, std::string_view items, int batch_count, Js
                                                         {"activities", std::move(activities)}})}});
 }
 
+/// The options of the global stage: those that were given, but for what needs the validation tail
+/// that only local training has by default.
+Json global_options(const ForecastPipeline& spec) {
+  Json out = Json::object();
+  for (const auto& [name, value] : spec.train.members()) {
+    if (name != "refit" && name != "monitor" && name != "patience") {
+      out.set(name, value);
+    }
+  }
+  return out;
+}
+
+/// The options of each series: those that were given, and shorter training from a global model,
+/// where a few steps go a long way and many overfit.
+Json local_options(const ForecastPipeline& spec) {
+  Json out = spec.train;
+  forecast::TrainOptions given;
+  const bool is_parity = forecast::set_options(&given, out).ok() && given.parity;
+  const auto otherwise = [&](std::string_view name, int64_t value) {
+    if (starts_warm(spec) && !is_parity && out.find(name) == nullptr) {
+      out.set(name, value);
+    }
+  };
+  otherwise("epochs", 3);
+  otherwise("batches_per_epoch", 10);
+  otherwise("patience", 1);
+  return out;
+}
+
+/// Seeds of the members: `first`, `first` + 1, ... apart from those of the next seed.
+int64_t first_member_seed(int64_t seed) {
+  constexpr uint64_t kApart = 1000;
+  constexpr uint64_t kSeeds = 1'000'000'000'000;
+  return static_cast<int64_t>(static_cast<uint64_t>(seed) % kSeeds * kApart);
+}
+
+Result<forecast::TrainOptions> checked(const Json& given, forecast::Scope scope) {
+  forecast::TrainOptions options;
+  HR_TRY(forecast::set_options(&options, given));
+  HR_TRY(auto resolved, forecast::resolve(options, scope),
+         std::string(forecast::scope_name(scope)) + " stage");
+  return resolved;
+}
+
 /// One global model per member, their references kept in a variable in the order of members.
-Json train_global(const ForecastPipeline& spec, int batch_count) {
+Json train_global(const ForecastPipeline& spec, const forecast::TrainOptions& options,
+                  int batch_count) {
   Json properties = table_properties(spec, "train");
   properties.set("scope", "global");
   properties.set("model", "@concat('" + spec.name + "-global/member-', string(item()))");
   properties.set("registry", spec.registry);
-  Json train = spec.train;
-  const int64_t seed = train.find("seed") != nullptr && train.at("seed").is_integer()
-                           ? train.at("seed").integer()
-                           : 1;
-  train.set("seed", "@add(" + std::to_string(seed * 1000) + ", item())");
+  Json train = global_options(spec);
+  train.set("seed", "@add(" + std::to_string(first_member_seed(options.seed)) + ", item())");
   properties.set("train", std::move(train));
   Json keep = Json::object(
       {{"name", "KeepMember"},
@@ -87,20 +142,14 @@ Json train_each(const ForecastPipeline& spec, int batch_count) {
   properties.set("item", "@item()");
   properties.set("model", spec.name);
   properties.set("registry", spec.registry);
-  if (spec.global_members > 0) {
+  if (!spec.warm_start.empty()) {
+    Json references = Json::array();
+    references.push_back(spec.warm_start);
+    properties.set("warm_start", std::move(references));
+  } else if (trains_global(spec)) {
     properties.set("warm_start", "@variables('globalModels')");
   }
-  Json train = spec.train;
-  const auto otherwise = [&](std::string_view name, int64_t value) {
-    if (spec.global_members > 0 && train.find(name) == nullptr) {
-      train.set(name, value);
-    }
-  };
-  // From a global model a few steps go a long way, and many overfit.
-  otherwise("epochs", 3);
-  otherwise("batches_per_epoch", 10);
-  otherwise("patience", 1);
-  properties.set("train", std::move(train));
+  properties.set("train", local_options(spec));
   Json levels = Json::array();
   for (const double level :
        {0.025, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.975}) {
@@ -111,7 +160,7 @@ Json train_each(const ForecastPipeline& spec, int batch_count) {
   activities.push_back(forecast_activity("Train", std::move(properties)));
   Json loop =
       for_each("TrainEach", "@activity('Items').output.items", batch_count, std::move(activities));
-  loop.set("dependsOn", spec.global_members > 0
+  loop.set("dependsOn", trains_global(spec)
                             ? depends_on({{"Items", "Succeeded"}, {"TrainGlobal", "Succeeded"}})
                             : depends_on({{"Items", "Succeeded"}}));
   return loop;
@@ -119,12 +168,14 @@ Json train_each(const ForecastPipeline& spec, int batch_count) {
 
 }  // namespace
 
-Json forecast_pipeline(const ForecastPipeline& spec) {
+Result<Json> forecast_pipeline(const ForecastPipeline& spec) {
+  HR_TRY(checked(local_options(spec), forecast::Scope::local));
   const int batch_count = spec.slots > 0 ? spec.slots : base::usable_cores();
   Json activities = Json::array();
   activities.push_back(forecast_activity("Items", table_properties(spec, "items")));
-  if (spec.global_members > 0) {
-    activities.push_back(train_global(spec, batch_count));
+  if (trains_global(spec)) {
+    HR_TRY(const auto options, checked(global_options(spec), forecast::Scope::global));
+    activities.push_back(train_global(spec, options, batch_count));
   }
   activities.push_back(train_each(spec, batch_count));
   Json judged = table_properties(spec, "evaluate");

@@ -6,6 +6,7 @@
 
 #include "headrace/base/export.h"
 #include "headrace/base/json.h"
+#include "headrace/base/result.h"
 #include "headrace/jobs/series_table.h"
 
 namespace headrace::jobs {
@@ -17,10 +18,13 @@ struct ForecastPipeline {
   std::string registry;    ///< folder; "" = the usual one
   int global_members = 3;  ///< 0: local models start cold and compete with naive methods only
   int slots = 0;           ///< items at a time; 0 = by cores
-  Json train;              ///< options that were given, by name
+  std::string
+      warm_start;  ///< a registered model to start from instead of global members of its own
+  Json train = Json::object();  ///< options that were given, by name
 };
 
 /// The document, in Data Factory's Git form: `headrace flow run` takes it as it is.
-HR_API Json forecast_pipeline(const ForecastPipeline& spec);
+/// `invalid_argument`: options that either stage would refuse.
+HR_API Result<Json> forecast_pipeline(const ForecastPipeline& spec);
 
 }  // namespace headrace::jobs

@@ -119,6 +119,11 @@ const std::map<std::string, Reader, std::less<>>& readers() {
       {"frequency", text_reader(&TableSpec::frequency)},
       {"start", text_reader(&TableSpec::start)},
       {"aggregate", text_reader(&TableSpec::aggregate)},
+      {"zone", text_reader(&TableSpec::zone)},
+      {"allow_missing_columns",
+       [](std::string_view n, const Json& v, Reading* r) {
+         return read_bool(n, v, &r->out.table.allow_missing_columns);
+       }},
       {"item", text_reader(&ForecastProperties::item)},
       {"model", text_reader(&ForecastProperties::model)},
       {"registry", text_reader(&ForecastProperties::registry)},
@@ -202,7 +207,6 @@ Result<ForecastProperties> read_forecast_properties(const Json& properties,
   out.table.categories = out.train.categories;
   out.table.static_reals = out.train.static_reals;
   out.table.dynamic_reals = out.train.dynamic_reals;
-  out.table.horizon = out.train.horizon;
   const std::string actuals = absolute(out.actuals.url, folder);
   out.actuals = out.table;
   out.actuals.url = actuals;

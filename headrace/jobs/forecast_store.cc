@@ -64,6 +64,7 @@ Json to_json(const ItemForecast& item, base::Micros now) {
                        {"at_us", now.count()},
                        {"winner", item.winner},
                        {"model", item.model},
+                       {"season", item.season},
                        {"seconds", item.seconds},
                        {"method", forecast::method_name(f.method)},
                        {"frequency", f.frequency.name()},
@@ -98,6 +99,7 @@ Result<ItemForecast> from_json(const Json& json) {
   }
   item.winner = json.get_string("winner");
   item.model = json.get_string("model");
+  item.season = static_cast<int>(json.get_integer("season"));
   item.seconds = json.get_number("seconds");
   if (const Json* scores = json.find("scores"); scores != nullptr && scores->is_object()) {
     for (const auto& [candidate, metrics] : scores->members()) {

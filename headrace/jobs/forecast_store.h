@@ -20,6 +20,7 @@ struct ItemForecast {
   forecast::Forecast forecast;
   std::string winner;  ///< "local", "global", "seasonal_naive", ...
   std::string model;   ///< reference in the registry
+  int season = 0;      ///< steps, as the model was told or by frequency; 0 = not known
   double seconds = 0.0;
   std::map<std::string, std::map<std::string, double>> scores;
   std::vector<std::string> notes;

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "headrace/lake/series.h"
 #include "headrace/lake/table.h"
 #include "headrace/lake/write.h"
 
@@ -57,75 +57,120 @@ Result<void> add_samples(const forecast::Forecast& forecast, lake::Column* colum
 
 std::string level_name(double level) { return "q" + number_text(level); }
 
-/// Levels out of the column names "q0.1", ...; others are not quantiles.
-std::map<double, const lake::Column*> level_columns(const lake::Batch& batch) {
-  std::map<double, const lake::Column*> out;
-  for (const lake::Column& column : batch.columns) {
-    const std::string& name = column.field.name;
+/// Levels out of the column names "q0.1", ..., ascending; others are not quantiles.
+std::map<double, std::string> level_columns(const lake::Schema& schema) {
+  std::map<double, std::string> out;
+  for (const lake::Field& field : schema) {
     double level = 0.0;
-    const char* end = name.data() + name.size();
-    if (name.starts_with("q") && column.field.type == lake::Type::float64 &&
-        std::from_chars(name.data() + 1, end, level).ptr == end && level >= 0.0 && level <= 1.0) {
-      out.emplace(level, &column);
+    const char* end = field.name.data() + field.name.size();
+    if (field.name.starts_with("q") &&
+        std::from_chars(field.name.data() + 1, end, level).ptr == end && level >= 0.0 &&
+        level <= 1.0) {
+      out.emplace(level, field.name);
     }
   }
   return out;
 }
 
-struct ForecastColumns {
-  const lake::Column* id = nullptr;
-  const lake::Column* time = nullptr;
-  const lake::Column* mean = nullptr;
-  const lake::Column* model = nullptr;
-  std::map<double, const lake::Column*> levels;
+/// Rows of a forecast table, read and checked as those of any long table: the mean is its target,
+/// the quantiles are its numeric covariates, the model is a category.
+struct ForecastRows {
+  lake::SeriesRows rows;
+  std::vector<double> levels;
 };
 
-Result<ForecastColumns> find_columns(const lake::Batch& batch, const std::string& where) {
-  ForecastColumns columns;
-  columns.id = batch.find("item_id");
-  columns.time = batch.find("timestamp");
-  columns.mean = batch.find("mean");
-  columns.model = batch.find("model");
-  columns.levels = level_columns(batch);
-  for (const auto& [column, name] :
-       {std::pair(columns.id, "item_id"), std::pair(columns.time, "timestamp"),
-        std::pair(columns.mean, "mean")}) {
-    if (column == nullptr) {
-      return lake::missing_column(batch.schema(), name, where);
+Result<ForecastRows> read_rows(lake::BatchReader& reader, const std::string& where) {
+  const auto levels = level_columns(reader.schema());
+  if (levels.empty()) {
+    return lake::missing_column(reader.schema(), "q0.5", where);
+  }
+  lake::SeriesColumns columns;
+  columns.target = "mean";
+  if (lake::find_field(reader.schema(), "model") >= 0) {
+    columns.categories = {"model"};
+  }
+  ForecastRows out;
+  for (const auto& [level, name] : levels) {
+    out.levels.push_back(level);
+    columns.reals.push_back(name);
+  }
+  HR_TRY(out.rows, lake::read_series(reader, where, columns));
+  const auto missing = [](double value) { return std::isnan(value); };
+  for (size_t row = 0; row < out.rows.stamp_us.size(); ++row) {
+    bool complete = out.rows.stamp_us[row] != forecast::kNoStamp && !missing(out.rows.target[row]);
+    for (const auto& level : out.rows.reals) {
+      complete = complete && !missing(level.values[row]);
+    }
+    if (!complete) {
+      return Error{Errc::invalid_argument,
+                   where + ": row " + std::to_string(row) + ", item \"" +
+                       out.rows.ids[static_cast<size_t>(out.rows.item[row])] +
+                       "\", lacks its timestamp, mean or a quantile; leave the row out"};
     }
   }
-  if (columns.levels.empty()) {
-    return lake::missing_column(batch.schema(), "q0.5", where);
-  }
-  return columns;
+  return out;
 }
 
-/// One item's forecast out of its rows, in the order of stamps.
-Result<forecast::Forecast> item_of(const std::string& id, std::vector<int64_t> rows,
-                                   const ForecastColumns& columns,
+/// One item's forecast out of its rows, which are in the order of stamps.
+Result<forecast::Forecast> item_of(const std::string& id, std::span<const size_t> order,
+                                   const ForecastRows& table,
                                    const forecast::Frequency& frequency) {
-  const auto& stamps = columns.time->integers;
-  std::sort(rows.begin(), rows.end(), [&](int64_t a, int64_t b) {
-    return stamps[static_cast<size_t>(a)] < stamps[static_cast<size_t>(b)];
-  });
+  const lake::SeriesRows& rows = table.rows;
   forecast::Forecast out;
   out.id = id;
   out.frequency = frequency;
-  out.start_us = stamps[static_cast<size_t>(rows.front())];
-  out.horizon = static_cast<int>(rows.size());
-  for (const auto& [level, column] : columns.levels) {
-    out.levels.push_back(level);
-    for (const int64_t row : rows) {
-      out.quantiles.push_back(column->reals[static_cast<size_t>(row)]);
+  out.start_us = rows.stamp_us[order.front()];
+  out.horizon = static_cast<int>(order.size());
+  out.levels = table.levels;
+  for (size_t k = 0; k < order.size(); ++k) {
+    const int64_t expected = forecast::add_steps(frequency, out.start_us, static_cast<int64_t>(k));
+    if (rows.stamp_us[order[k]] != expected) {
+      return Error{Errc::invalid_argument,
+                   "item \"" + id + "\": step " + std::to_string(k + 1) + " is to be " +
+                       forecast::stamp_text(expected) + ", but the row is of " +
+                       forecast::stamp_text(rows.stamp_us[order[k]]) +
+                       "; a forecast has one row per step of " + frequency.name()};
+    }
+    out.mean.push_back(rows.target[order[k]]);
+  }
+  for (const auto& level : rows.reals) {
+    for (const size_t row : order) {
+      out.quantiles.push_back(level.values[row]);
     }
   }
-  for (const int64_t row : rows) {
-    out.mean.push_back(columns.mean->reals[static_cast<size_t>(row)]);
-  }
-  if (columns.model != nullptr) {
-    HR_TRY(out.method, forecast::parse_method(columns.model->text(rows.front())));
+  if (!rows.categories.empty()) {
+    const int32_t code = rows.categories.front().code[order.front()];
+    HR_TRY(out.method,
+           forecast::parse_method(
+               code < 0 ? "" : rows.categories.front().values[static_cast<size_t>(code)]));
   }
   return out;
+}
+
+/// Rows by item, each item's by stamp.
+std::vector<std::vector<size_t>> rows_by_item(const lake::SeriesRows& rows) {
+  std::vector<std::vector<size_t>> out(rows.ids.size());
+  for (size_t row = 0; row < rows.item.size(); ++row) {
+    out[static_cast<size_t>(rows.item[row])].push_back(row);
+  }
+  for (std::vector<size_t>& list : out) {
+    std::stable_sort(list.begin(), list.end(),
+                     [&](size_t a, size_t b) { return rows.stamp_us[a] < rows.stamp_us[b]; });
+  }
+  return out;
+}
+
+forecast::FrequencyVotes votes_of(const lake::SeriesRows& rows,
+                                  const std::vector<std::vector<size_t>>& items) {
+  forecast::FrequencyVotes votes;
+  for (const std::vector<size_t>& list : items) {
+    std::vector<int64_t> stamps;
+    for (const size_t row : list) {
+      stamps.push_back(rows.stamp_us[row]);
+    }
+    votes.add(stamps);
+  }
+  return votes;
 }
 
 }  // namespace
@@ -190,39 +235,28 @@ Result<void> write_forecasts(const base::Path& path,
                path.string() + ": forecasts are written as .parquet, .csv or .csv.gz"};
 }
 
-Result<std::vector<forecast::Forecast>> read_forecast_table(const base::Path& path) {
+Result<std::vector<forecast::Forecast>> read_forecast_table(
+    const base::Path& path, const std::optional<forecast::Frequency>& frequency) {
   HR_TRY(const lake::Table table, lake::Table::open(path.string()));
-  HR_TRY(const lake::Batch batch, table.read());
-  return forecasts_of(batch, path.string());
+  HR_TRY(const auto reader, table.scan({}));
+  return forecasts_of(*reader, path.string(), frequency);
 }
 
-Result<std::vector<forecast::Forecast>> forecasts_of(const lake::Batch& batch,
-                                                     const std::string& where) {
-  HR_TRY(const ForecastColumns columns, find_columns(batch, where));
-  std::vector<std::string> order;
-  std::map<std::string, std::vector<int64_t>> rows;
-  for (int64_t row = 0; row < batch.rows(); ++row) {
-    const std::string id = columns.id->text(row);
-    auto& list = rows[id];
-    if (list.empty()) {
-      order.push_back(id);
-    }
-    list.push_back(row);
+Result<std::vector<forecast::Forecast>> forecasts_of(
+    lake::BatchReader& reader, const std::string& where,
+    const std::optional<forecast::Frequency>& frequency) {
+  HR_TRY(const ForecastRows table, read_rows(reader, where));
+  const auto items = rows_by_item(table.rows);
+  forecast::Frequency step;
+  if (frequency) {
+    step = *frequency;
+  } else {
+    HR_TRY(step, votes_of(table.rows, items).winner(), where);
   }
-  forecast::FrequencyVotes votes;
-  for (const auto& [id, list] : rows) {
-    std::vector<int64_t> stamps;
-    for (const int64_t row : list) {
-      stamps.push_back(columns.time->integers[static_cast<size_t>(row)]);
-    }
-    std::sort(stamps.begin(), stamps.end());
-    votes.add(stamps);
-  }
-  HR_TRY(const auto frequency, votes.winner(), where);
   std::vector<forecast::Forecast> out;
-  for (const std::string& id : order) {
-    HR_TRY(auto item, item_of(id, std::move(rows[id]), columns, frequency), where);
-    out.push_back(std::move(item));
+  for (size_t item = 0; item < items.size(); ++item) {
+    HR_TRY(auto one, item_of(table.rows.ids[item], items[item], table, step), where);
+    out.push_back(std::move(one));
   }
   return out;
 }

@@ -2,6 +2,7 @@
 // Forecasts as a table: one row per item and step, in Parquet or CSV, and back.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "headrace/base/result.h"
 #include "headrace/forecast/forecaster.h"
 #include "headrace/lake/column.h"
+#include "headrace/lake/table.h"
 
 namespace headrace::jobs {
 
@@ -23,10 +25,15 @@ HR_API Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> fo
 HR_API Result<void> write_forecasts(const base::Path& path,
                                     std::span<const forecast::Forecast> forecasts);
 
-/// Read such a table again. Frequency and quantiles are found from the columns.
-HR_API Result<std::vector<forecast::Forecast>> read_forecast_table(const base::Path& path);
-/// The same from rows in memory; `where` names them in messages.
-HR_API Result<std::vector<forecast::Forecast>> forecasts_of(const lake::Batch& batch,
-                                                            const std::string& where);
+/// Read such a table again, whoever wrote it: time stamps or dates, whole numbers or reals;
+/// quantiles are found by their columns' names. Without a `frequency` it is the most common step,
+/// which a horizon of one does not tell. `not_found`: a column is missing. `invalid_argument`: one
+/// is of a type that does not fit, a cell is empty, or an item has not one row per step (names it).
+HR_API Result<std::vector<forecast::Forecast>> read_forecast_table(
+    const base::Path& path, const std::optional<forecast::Frequency>& frequency = {});
+/// The same from a stream, such as one of Arrow's; `where` names it in messages.
+HR_API Result<std::vector<forecast::Forecast>> forecasts_of(
+    lake::BatchReader& reader, const std::string& where,
+    const std::optional<forecast::Frequency>& frequency = {});
 
 }  // namespace headrace::jobs

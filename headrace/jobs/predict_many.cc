@@ -13,6 +13,20 @@ namespace headrace::jobs {
 
 namespace {
 
+/// One of the per-item models below the prefix, or nothing.
+std::optional<registry::Version> any_below(const registry::Registry& registry,
+                                           const std::string& prefix) {
+  registry::Query query;
+  query.pattern = prefix + "/*";
+  query.limit = 1;
+  query.with_details = false;
+  auto page = registry.list(query);
+  if (!page.ok() || page->versions.empty()) {
+    return std::nullopt;
+  }
+  return std::move(page->versions.front());
+}
+
 /// The model of all series, or nothing when `model` is a prefix of per-item models.
 Result<std::optional<forecast::Model>> shared_model(const registry::Registry& registry,
                                                     const std::string& model) {
@@ -23,12 +37,7 @@ Result<std::optional<forecast::Model>> shared_model(const registry::Registry& re
   if (loaded.error().code() != Errc::not_found) {
     return std::move(loaded).error();
   }
-  registry::Query query;
-  query.pattern = model + "/*";
-  query.limit = 1;
-  query.with_details = false;
-  const auto page = registry.list(query);
-  if (!page.ok() || page->versions.empty()) {
+  if (!any_below(registry, model)) {
     return std::move(loaded).error().add_note("nor is there a model below \"" + model + "/\"");
   }
   return std::optional<forecast::Model>();
@@ -51,6 +60,16 @@ Result<forecast::Forecast> predict_one(const registry::Registry& registry,
 }
 
 }  // namespace
+
+Result<forecast::ModelSpec> spec_of_models(const registry::Registry& registry,
+                                           const std::string& model) {
+  HR_TRY(const auto shared, shared_model(registry, model));
+  if (shared) {
+    return shared->spec;
+  }
+  HR_TRY(const forecast::Model one, load_model(registry, any_below(registry, model)->reference()));
+  return one.spec;
+}
 
 Result<forecast::Forecasts> predict_many(const registry::Registry& registry,
                                          const std::string& model,

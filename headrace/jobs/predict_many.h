@@ -21,6 +21,11 @@ struct PredictManyContext {
   std::function<void(int64_t done, int64_t failed)> progress;  ///< from any thread
 };
 
+/// What a table must be read with for these models: their covariates and frequency. `model` as for
+/// `predict_many`; of a prefix any one model speaks for all.
+HR_API Result<forecast::ModelSpec> spec_of_models(const registry::Registry& registry,
+                                                  const std::string& model);
+
 /// `model` is a reference (NAME, NAME:7, NAME@alias) of one model for all series, or a prefix:
 /// then item i is forecast by PREFIX/encode_segment(id), and an item without a model is in
 /// `errors`. Results do not depend on the pool. `not_found`: neither exists.

@@ -56,22 +56,12 @@ Result<std::string> column_name(const std::string& named, const lake::Schema& sc
                                    " with " + role.option + " (--" + role.option + ")"};
 }
 
-bool ends_with_any(const std::string& url, std::initializer_list<const char*> endings) {
-  return std::any_of(endings.begin(), endings.end(),
-                     [&](const char* ending) { return url.ends_with(ending); });
-}
-
 Result<lake::Table> open_table(const TableSpec& spec) {
   lake::TableOptions options;
   HR_TRY(options.format, parse_format(spec.format));
-  const bool implicit_stamps =
-      options.format == lake::Format::wide_csv || options.format == lake::Format::json_lines ||
-      ends_with_any(spec.url, {".jsonl", ".json", ".jsonl.gz", ".json.gz"});
-  if (implicit_stamps) {
-    if (spec.frequency.empty()) {
-      return Error{Errc::invalid_argument,
-                   spec.url + " holds no time stamp per value; say its frequency (h, D, MS, ...)"};
-    }
+  options.zone = spec.zone;
+  options.allow_missing_columns = spec.allow_missing_columns;
+  if (!spec.frequency.empty()) {
     HR_TRY(const auto frequency, forecast::parse_frequency(spec.frequency));
     options.stamp = [frequency](int64_t start_us, int64_t index) {
       return forecast::add_steps(frequency, start_us, index);
@@ -85,7 +75,14 @@ Result<lake::Table> open_table(const TableSpec& spec) {
     }
     options.wide_start_us = start->us;
   }
-  return lake::Table::open(spec.url, options);
+  HR_TRY(lake::Table table, lake::Table::open(spec.url, options));
+  const bool implicit_stamps =
+      table.format() == lake::Format::wide_csv || table.format() == lake::Format::json_lines;
+  if (implicit_stamps && spec.frequency.empty()) {
+    return Error{Errc::invalid_argument,
+                 spec.url + " holds no time stamp per value; say its frequency (h, D, MS, ...)"};
+  }
+  return table;
 }
 
 Result<lake::SeriesColumns> columns_of(const TableSpec& spec, const lake::Schema& schema) {
@@ -156,7 +153,6 @@ Result<forecast::SeriesSet> build_set(const lake::SeriesRows& rows, const TableS
     HR_TRY(build.frequency, forecast::parse_frequency(spec.frequency));
   }
   HR_TRY(build.duplicates, forecast::parse_duplicates(spec.aggregate));
-  build.horizon = spec.horizon;
   HR_TRY(forecast::SeriesSet set, forecast::build_series(borrow_rows(rows, spec), build), spec.url);
   return set;
 }
@@ -184,7 +180,27 @@ Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::st
   out.bytes_read = rows.stats.bytes_read;
   out.row_groups_read = rows.stats.row_groups_read;
   out.row_groups_total = rows.stats.row_groups_total;
+  out.files = table.files();
   return out;
+}
+
+Result<lake::TableFiles> table_files(const TableSpec& spec) {
+  HR_TRY(const lake::Format format, parse_format(spec.format));
+  return lake::list_table_files(spec.url, format);
+}
+
+Result<forecast::Frequency> table_frequency(const TableSpec& spec) {
+  if (!spec.frequency.empty()) {
+    return forecast::parse_frequency(spec.frequency);
+  }
+  HR_TRY(const lake::Table table, open_table(spec));
+  HR_TRY(auto columns, columns_of(spec, table.schema()));
+  columns.target.clear();
+  columns.categories.clear();
+  columns.reals.clear();
+  HR_TRY(const lake::SeriesRows rows, lake::read_series(table, columns, {}));
+  HR_TRY(const auto frequency, forecast::infer_frequency(borrow_rows(rows, TableSpec())), spec.url);
+  return frequency;
 }
 
 Result<std::vector<std::string>> list_items(const TableSpec& spec) {

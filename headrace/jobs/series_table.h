@@ -26,11 +26,11 @@ struct TableSpec {
   std::string frequency;            ///< "" = guessed from the most common step
   std::string start;                ///< first stamp of wide tables; "" = 1970-01-01
   std::string aggregate = "error";  ///< rows of one item and stamp: error, sum, mean, last
+  std::string zone;                 ///< "UTC": stamps with a zone are instants, others are UTC too
+  bool allow_missing_columns = false;  ///< a file that lacks a column of the others gives nulls
   std::vector<std::string> categories;
   std::vector<std::string> static_reals;
   std::vector<std::string> dynamic_reals;
-  int horizon =
-      0;  ///< rows with a null target at the end that are a known future, see BuildOptions
 };
 
 struct SeriesTable {
@@ -39,6 +39,7 @@ struct SeriesTable {
   int64_t bytes_read = 0;       ///< from storage
   int64_t row_groups_read = 0;  ///< Parquet only
   int64_t row_groups_total = 0;
+  std::vector<lake::FileInfo> files;
 };
 
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
@@ -47,7 +48,14 @@ struct SeriesTable {
 HR_API Result<SeriesTable> load_series(const TableSpec& spec,
                                        const std::vector<std::string>& items = {});
 
-/// The same from a stream, such as one of Arrow's; `spec.url` names it in messages.
+/// The files of the table, by their names alone.
+HR_API Result<lake::TableFiles> table_files(const TableSpec& spec);
+
+/// The frequency of the whole table: as told, else the most common step of all its items. One item
+/// alone may tell another (a shop that is shut at weekends), or none (a single row).
+HR_API Result<forecast::Frequency> table_frequency(const TableSpec& spec);
+
+/// `load_series` from a stream, such as one of Arrow's; `spec.url` names it in messages.
 HR_API Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec);
 
 /// What `load_series` refuses whatever the items, without reading their rows: columns, types, the

@@ -112,9 +112,11 @@ Result<void> check_columns(const Schema& schema, const std::string& where,
     return wrong_type(where, *time, "time", "time stamps or dates");
   }
   out->zone = time->zone;
-  HR_TRY(const Field* target, need(schema, where, columns.target));
-  if (!is_number(target->type)) {
-    return wrong_type(where, *target, "target", "numbers");
+  if (!columns.target.empty()) {
+    HR_TRY(const Field* target, need(schema, where, columns.target));
+    if (!is_number(target->type)) {
+      return wrong_type(where, *target, "target", "numbers");
+    }
   }
   for (const std::string& name : columns.categories) {
     HR_TRY(const Field* field, need(schema, where, name));
@@ -137,7 +139,9 @@ std::vector<std::string> column_names(const SeriesColumns& columns) {
     out.push_back(columns.id);
   }
   out.push_back(columns.time);
-  out.push_back(columns.target);
+  if (!columns.target.empty()) {
+    out.push_back(columns.target);
+  }
   out.insert(out.end(), columns.categories.begin(), columns.categories.end());
   out.insert(out.end(), columns.reals.begin(), columns.reals.end());
   return out;
@@ -190,7 +194,11 @@ Result<SeriesRows> read_series(BatchReader& reader, const std::string& where,
       ids.append(*batch->find(columns.id), &out.item);
     }
     append_stamps(*batch->find(columns.time), &out.stamp_us);
-    append_reals(*batch->find(columns.target), &out.target);
+    if (columns.target.empty()) {
+      out.target.resize(out.stamp_us.size(), kNoValue);
+    } else {
+      append_reals(*batch->find(columns.target), &out.target);
+    }
     for (size_t i = 0; i < categories.size(); ++i) {
       categories[i].append(*batch->find(columns.categories[i]), &out.categories[i].code);
     }

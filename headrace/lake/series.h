@@ -12,7 +12,7 @@ namespace headrace::lake {
 struct SeriesColumns {
   std::string id = "item_id";  ///< "": one item without a name
   std::string time = "timestamp";
-  std::string target = "target";
+  std::string target = "target";  ///< "": not read; all values are NaN
   std::vector<std::string> categories = {};
   std::vector<std::string> reals = {};
 };

@@ -266,6 +266,12 @@ Result<Table> Table::open(const std::string& url, const TableOptions& options) {
   return Table(std::move(state));
 }
 
+Result<TableFiles> list_table_files(const std::string& url, Format format) {
+  HR_TRY(const auto storage, scan::Storage::open(url));
+  HR_TRY(auto listing, list_table(storage, url, format));
+  return TableFiles{listing.format, std::move(listing.files)};
+}
+
 const std::string& Table::url() const { return state_->url; }
 Format Table::format() const { return state_->format; }
 const Schema& Table::schema() const { return state_->schema; }

@@ -136,6 +136,15 @@ class HR_API Table {
   std::shared_ptr<const State> state_;  // shared with the readers, which may outlive the table
 };
 
+/// The files of a table as its storage lists them; none is opened. Tells whether a table that was
+/// read has changed since, by names, sizes and times.
+struct TableFiles {
+  Format format = Format::automatic;  ///< as found by their endings, or as told
+  std::vector<FileInfo> files;
+};
+HR_API Result<TableFiles> list_table_files(const std::string& url,
+                                           Format format = Format::automatic);
+
 /// "26.0.1": the Arrow that is linked, which may be another than an installed pyarrow.
 HR_API std::string arrow_version();
 

@@ -86,6 +86,10 @@ class Table:
     """First stamp of a wide table, which has none of its own."""
     aggregate: str = "error"
     """Rows of one item and stamp: error, sum, mean or last."""
+    zone: str = ""
+    """UTC: stamps with a zone are instants, those without are taken for UTC."""
+    allow_missing_columns: bool = False
+    """A file that lacks a column of the others gives nulls."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +119,15 @@ class _Rows:
 class Model:
     """A trained model, or a naive method in its place."""
 
-    def __init__(self, model: object) -> None:
+    def __init__(
+        self, model: object, errors: Sequence[Failure] = (), notes: Sequence[str] = ()
+    ) -> None:
         """Not to be called: ``train`` makes them, ``Model.from_parts`` builds one."""
         self._native: Any = model
+        self.errors = list(errors)
+        """Items that a global training left out."""
+        self.notes = list(notes)
+        """Sentences about a global training: series passed over, lags left out, ..."""
 
     @classmethod
     def from_parts(
@@ -233,40 +243,53 @@ def _failures(rows: Sequence[tuple[str, str, str]]) -> list[Failure]:
 
 
 def _series(
-    table: object, covariates: _Covariates, horizon: int = 0, items: Sequence[str] = ()
+    table: object, covariates: _Covariates, items: Sequence[str] = (), frequency: str = ""
 ) -> object:
-    """Read a table's series natively."""
+    """Read a table's series natively; ``frequency`` is for a table that is told none."""
     given = table if isinstance(table, Table) else Table(table)
     spec = {
         "id": given.id,
         "time": given.time,
         "target": given.target,
-        "frequency": given.frequency,
+        "frequency": given.frequency or frequency,
         "format": given.format,
         "start": given.start,
         "aggregate": given.aggregate,
-        "horizon": horizon,
+        "zone": given.zone,
+        "allow_missing_columns": given.allow_missing_columns,
         "categories": list(covariates.categories),
         "static_reals": list(covariates.static_reals),
         "dynamic_reals": list(covariates.dynamic_reals),
     }
     if isinstance(given.source, (str, os.PathLike)):
         spec["url"] = os.fspath(given.source)
-        return native.forecast_load(json.dumps(spec), list(items))
+        return native.forecast_load(json.dumps(spec), list(_texts(items)))
     spec["url"] = "table"
     if items:
         raise ValueError("items= chooses rows of a path; choose the rows of a table before")
     return native.forecast_series(given.source, json.dumps(spec))
 
 
+def _texts(value: object) -> tuple[str, ...]:
+    """Give the names of a list; a single text is one name, not its letters."""
+    return (value,) if isinstance(value, str) else tuple(cast("Sequence[str]", value))
+
+
+_COVARIATES = ("categories", "static_reals", "dynamic_reals")
+
+
 def _covariates(given: Mapping[str, object]) -> _Covariates:
-    names = ("categories", "static_reals", "dynamic_reals")
-    return _Covariates(*(tuple(cast("Sequence[str]", given.get(name, ()))) for name in names))
+    return _Covariates(*(_texts(given.get(name, ())) for name in _COVARIATES))
 
 
 def _covariates_of(model: Model) -> _Covariates:
     features = model.header["features"]
     return _covariates(features)
+
+
+def _named(given: Mapping[str, object]) -> dict[str, object]:
+    """Give the options with every list of columns as a list."""
+    return {k: list(_texts(v)) if k in _COVARIATES else v for k, v in given.items()}
 
 
 _Options = dict[str, object]
@@ -328,7 +351,8 @@ def train(
         horizon: steps to forecast.
         scope: ``local`` for one model per item, ``global`` for one of all items.
         items: of a path, only these.
-        warm_start: begin with the weights of this model.
+        warm_start: begin with the weights of this model; its covariates, and its frequency, are
+            taken where none are given.
         threads: 0 for as many as this process may use. Results do not depend on it.
         progress: called with what is done and the total; may raise to stop.
         **train_options: those of ``options("train")``.
@@ -337,14 +361,18 @@ def train(
         InvalidArgument: an unknown option (with the nearest name), a value out of range.
         NotFound: the table or a column is not there (lists the columns).
     """
-    given = {"horizon": horizon, **train_options}
-    series = _series(table, _covariates(given), horizon, items)
-    warm = None if warm_start is None else warm_start._native
+    given = _named({"horizon": horizon, **train_options})
+    warm, frequency = None, ""
+    if warm_start is not None:
+        warm, frequency = warm_start._native, str(warm_start.header["frequency"])
+        for name in _COVARIATES:
+            given.setdefault(name, list(getattr(_covariates_of(warm_start), name)))
+    series = _series(table, _covariates(given), items, frequency)
     if scope == "global":
-        model, _notes = native.forecast_train_global(
+        model, errors, remarks = native.forecast_train_global(
             series, json.dumps(given), warm, threads, progress
         )
-        return Model(model)
+        return Model(model, _failures(errors), remarks)
     if scope != "local":
         raise ValueError(f'scope is "{scope}"; it is "local" or "global"')
     models, errors, notes = native.forecast_train_local(
@@ -377,8 +405,7 @@ def predict(
     if not named:
         raise ValueError("there are no models to forecast with")
     first = next(iter(named.values()))
-    horizon = cast("int", predict_options.get("horizon", 0)) or int(first.header["horizon"])
-    series = _series(table, _covariates_of(first), horizon, items)
+    series = _series(table, _covariates_of(first), items, str(first.header["frequency"]))
     pairs = [(item, model._native) for item, model in named.items()]
     rows, samples, errors = native.forecast_predict(
         pairs, is_local, series, json.dumps(predict_options), threads, progress
@@ -407,8 +434,8 @@ def backtest(
         progress: called with what is done and the total; may raise to stop.
         **given: options of backtests (windows, stride, retrain), of training and of prediction.
     """
-    train_options, backtest_options, predict_options = _split({"horizon": horizon, **given})
-    series = _series(table, _covariates(train_options), horizon, items)
+    train_options, backtest_options, predict_options = _split(_named({"horizon": horizon, **given}))
+    series = _series(table, _covariates(train_options), items)
     result = native.forecast_backtest(
         series,
         scope == "local",
@@ -431,7 +458,7 @@ def evaluate(forecasts: object, training: object, actual: object, *, season: int
         season: steps of a season; 0 = by frequency.
     """
     past = _series(training, _Covariates())
-    came = _series(actual, _Covariates())
+    came = _series(actual, _Covariates(), frequency=cast("Any", past).frequency())
     return _scores(native.forecast_evaluate(forecasts, past, came, season))
 
 

@@ -73,7 +73,9 @@ jobs::TableSpec spec_of(const std::string& json) {
   spec.frequency = given.get_string("frequency");
   spec.start = given.get_string("start");
   spec.aggregate = given.get_string("aggregate", "error");
-  spec.horizon = static_cast<int>(given.get_integer("horizon"));
+  spec.zone = given.get_string("zone");
+  const Json* allow = given.find("allow_missing_columns");
+  spec.allow_missing_columns = allow != nullptr && allow->boolean();
   const auto texts = [&](const char* name) {
     std::vector<std::string> list;
     if (const Json* value = given.find(name); value != nullptr && value->is_array()) {
@@ -91,7 +93,9 @@ jobs::TableSpec spec_of(const std::string& json) {
 
 SeriesHandle load_path(const std::string& json, const std::vector<std::string>& items) {
   const jobs::TableSpec spec = spec_of(json);
-  return {or_throw(jobs::load_series(spec, items)).set};
+  std::optional<Result<jobs::SeriesTable>> table;
+  run_waiting(nb::none(), [&](Waiting*) { table = jobs::load_series(spec, items); });
+  return {or_throw(*std::move(table)).set};
 }
 
 SeriesHandle load_object(const nb::object& table, const std::string& json) {
@@ -131,7 +135,7 @@ nb::tuple train_local(const SeriesHandle& series, const std::string& options_jso
         [&](int64_t i) {
           forecast::TrainContext context;
           context.warm = warm ? &*warm : nullptr;
-          context.progress = [waiting](const forecast::TrainProgress&) { return !waiting->stop; };
+          context.stop = [waiting] { return waiting->stop.load(); };
           results[static_cast<size_t>(i)] =
               forecast::train_local(all_series[static_cast<size_t>(i)], options, context);
           ++waiting->done;
@@ -170,13 +174,16 @@ nb::tuple train_global(const SeriesHandle& series, const std::string& options_js
     context.threads = threads > 0 ? threads : base::usable_cores();
     context.progress = [waiting](const forecast::TrainProgress& at) {
       ++waiting->done;
-      waiting->total = at.epochs;
-      return !waiting->stop;
+      waiting->total = int64_t{at.members} * at.epochs;
+      return true;
     };
+    context.stop = [waiting] { return waiting->stop.load(); };
     result = forecast::train_global(all(series), options, context);
   });
   forecast::Trained trained = or_throw(*std::move(result));
-  return nb::make_tuple(std::move(trained.model), std::move(trained.notes));
+  std::vector<std::string> notes = series.set.notes;
+  std::move(trained.notes.begin(), trained.notes.end(), std::back_inserter(notes));
+  return nb::make_tuple(std::move(trained.model), failures_of(series.set.errors), std::move(notes));
 }
 
 /// Forecast with one model for all series, or with each item's own.
@@ -349,7 +356,7 @@ nb::tuple backtest(const SeriesHandle& series, bool is_local, const std::string&
   run_waiting(progress, [&](Waiting* waiting) {
     waiting->total = static_cast<int64_t>(results.size());
     forecast::TrainContext context;
-    context.progress = [waiting](const forecast::TrainProgress&) { return !waiting->stop; };
+    context.stop = [waiting] { return waiting->stop.load(); };
     context.threads = threads > 0 ? threads : base::usable_cores();
     base::Pool pool(threads);
     pool.for_each(
@@ -378,8 +385,7 @@ nb::tuple evaluate(const nb::object& forecasts, const SeriesHandle& training,
   forecast::Comparison comparison;
   {
     const nb::gil_scoped_release release;
-    const lake::Batch batch = or_throw(lake::read_all(*reader));
-    const auto items = or_throw(jobs::forecasts_of(batch, "forecasts"));
+    const auto items = or_throw(jobs::forecasts_of(*reader, "forecasts", training.set.frequency));
     comparison = or_throw(forecast::evaluate(items, all(training), all(actual), season));
   }
   return scores_of(comparison, {});
@@ -472,7 +478,7 @@ void bind_types(nb::module_& m) {
 void bind_forecast(nb::module_& m) {
   bind_types(m);
   m.def("forecast_options", &options_list, "of"_a);
-  m.def("forecast_load", &load_path, "spec"_a, "items"_a, release_gil());
+  m.def("forecast_load", &load_path, "spec"_a, "items"_a);
   m.def("forecast_series", &load_object, "table"_a, "spec"_a);
   m.def("forecast_train_local", &train_local, "series"_a, "options"_a, "warm"_a.none(), "threads"_a,
         "progress"_a.none());

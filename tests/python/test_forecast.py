@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -302,3 +303,181 @@ def test_a_naive_winner_forecasts_out_of_the_registry_as_a_network_does(
             np.testing.assert_allclose(rows["mean"], day_before, rtol=1e-9)
             return
     pytest.fail("no forecast was made by seasonal naive")
+
+
+def with_promotion(lengths: dict[str, int], future: int) -> pd.DataFrame:
+    """Waves with a category and a covariate that is known for some rows after the last value."""
+    frames = []
+    for item, one in wave({k: n + future for k, n in lengths.items()}).groupby("item_id"):
+        one = one.assign(region="north" if item == "A" else "south")
+        one["promotion"] = (np.arange(len(one)) % 5 == 0).astype(float)
+        one.loc[one.index[lengths[str(item)] :], "target"] = np.nan
+        frames.append(one)
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_forecasts_start_after_the_last_value_however_much_future_is_known() -> None:
+    frame = with_promotion({"A": 120, "B": 100}, future=30)
+    models = forecast.train(frame, horizon=6, dynamic_reals=["promotion"], **QUICK)
+    table = arrow(forecast.predict(models, frame, samples=5))
+    assert table.num_rows == 12
+    stamps = table["timestamp"].to_pylist()
+    assert stamps[0] == pd.Timestamp("2015-07-06 00:00")  # 120 hours after 2015-07-01
+    assert stamps[6] == pd.Timestamp("2015-07-05 04:00")
+
+
+def test_one_name_may_stand_for_a_list_of_one() -> None:
+    frame = with_promotion({"A": 60, "B": 60}, future=6)
+    model = forecast.train(
+        frame, horizon=6, scope="global", categories="region", dynamic_reals="promotion", **QUICK
+    )
+    assert model.header["features"]["categories"] == ["region"]
+    assert model.header["features"]["dynamic_reals"] == ["promotion"]
+    # A warm start reads the same columns without being told.
+    local = forecast.train(frame, horizon=6, warm_start=model, **QUICK)
+    assert local["A"].header["features"]["categories"] == ["region"]
+
+
+def test_a_global_training_says_what_it_left_out() -> None:
+    frame = pd.concat([wave({"A": 60, "short": 4, "twice": 30}), wave({"twice": 1})])
+    told: list[tuple[int, int]] = []
+    model = forecast.train(
+        frame, horizon=6, scope="global", members=2, **{**QUICK, "batches_per_epoch": 40},
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert [failure.item for failure in model.errors] == ["twice"]
+    assert any("1 of 2 series are shorter" in note for note in model.notes)
+    assert {total for _, total in told} <= {0, 4}  # two members of two epochs
+
+
+@pytest.mark.parametrize("kind", ["as given", "whole numbers", "dates", "nullable"])
+def test_a_table_of_forecasts_may_come_from_anywhere(kind: str) -> None:
+    days = pd.date_range("2026-01-05", periods=60, freq="D")
+    frame = pd.DataFrame({"item_id": "A", "timestamp": days, "target": np.arange(60) % 7 + 1})
+    rows = pd.DataFrame(
+        {"item_id": "A", "timestamp": days[56:58], "mean": [1.0, 2.0], "q0.5": [1.0, 2.0]}
+    )
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    if kind == "whole numbers":
+        table = table.set_column(2, "mean", pa.array([1, 2]))
+    elif kind == "dates":
+        table = table.set_column(1, "timestamp", table["timestamp"].cast(pa.date32()))
+    elif kind == "nullable":
+        rows = rows.astype({"mean": "Int64", "q0.5": "Int64"})
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+    scores = forecast.evaluate(table, frame[:56], frame)
+    assert scores.errors == []
+    assert scores.totals["model"]["smape"] == 0.0  # 56 is a multiple of 7: 1 and 2 are what came
+    assert "mean_wql" not in scores.totals["model"]  # of one level it would be another number
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("timestamp", ["soon", "later"]), ("mean", ["1", "2"]), ("q0.5", [None, None])],
+)
+def test_a_table_of_forecasts_that_cannot_be_read_names_what_is_wrong(
+    column: str, values: list[object]
+) -> None:
+    frame = wave({"A": 60})
+    rows = pa.table(
+        {"item_id": ["A", "A"], "timestamp": frame.timestamp[:2].astype("datetime64[us]"),
+         "mean": [1.0, 2.0], "q0.5": [1.0, 2.0]}
+    )  # fmt: skip
+    at = rows.column_names.index(column)
+    with pytest.raises(headrace.InvalidArgument, match=r"row 0" if None in values else column):
+        forecast.evaluate(rows.set_column(at, column, pa.array(values)), frame, frame)
+
+
+def test_covariates_go_through_train_predict_and_backtest_of_the_command_line(
+    tmp_path: Path, run_headrace
+) -> None:
+    table = tmp_path / "t.csv"
+    with_promotion({"A": 120, "B": 100}, future=10).to_csv(table, index=False)
+    named = ("--categories", "region", "--dynamic-reals", "promotion")
+    for scope in (("--global",), ("--global-members", "1")):
+        done = run_headrace("forecast", "train", table, *scope, *named, *SMALL)
+        assert done.returncode == 0, done.stderr
+        out = tmp_path / "f.parquet"
+        done = run_headrace("forecast", "predict", table, "--model", "m", "--out", out)
+        assert done.returncode == 0, done.stderr
+        stamps = pq.read_table(out)["timestamp"].to_pylist()
+        assert len(stamps) == 12
+        assert stamps[0] == pd.Timestamp("2015-07-06 00:00")
+        run_headrace("models", "delete", "m", "--yes")
+    done = run_headrace("forecast", "backtest", table, *named, *SMALL[:2], *SMALL[4:])
+    assert done.returncode == 0, done.stderr
+    assert "2 items" in done.stdout
+
+
+def shops() -> pd.DataFrame:
+    """Shop A is open every day; B is shut at weekends; C has one row."""
+    days = pd.date_range("2026-01-05", periods=84, freq="D")
+    rows = pd.DataFrame({"item_id": "A", "timestamp": days, "target": np.arange(84) % 7 + 1.5})
+    weekdays = rows[rows.timestamp.dt.day_of_week < 5].assign(item_id="B")
+    return pd.concat([rows, weekdays, rows[:1].assign(item_id="C")], ignore_index=True)
+
+
+def test_the_frequency_is_found_once_for_all_items(tmp_path: Path, run_headrace) -> None:
+    shops().to_csv(tmp_path / "t.csv", index=False)
+    done = run_headrace("forecast", "train", tmp_path / "t.csv", "--global-members", "1", *SMALL)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "the frequency is D" in done.stderr
+    out = tmp_path / "f.parquet"
+    done = run_headrace("forecast", "predict", tmp_path / "t.csv", "--model", "m", "--out", out)
+    assert done.returncode == 0, done.stderr
+    rows = pq.read_table(out).to_pandas()
+    b = rows[rows.item_id == "B"].timestamp
+    assert list(b) == list(pd.date_range("2026-03-28", periods=6, freq="D"))  # from a Saturday on
+
+    # The same with a stored model to start from, and with options of the validation tail.
+    done = run_headrace("forecast", "train", tmp_path / "t.csv", "--global", *SMALL[:2],
+                        "--model", "start", *SMALL[4:], "--seed", "7")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    done = run_headrace("forecast", "train", tmp_path / "t.csv", "--warm-start", "start",
+                        "--horizon", "6", "--model", "warm", "--refit", "full", "--monitor",
+                        "validation", "--epochs", "1", "--batches-per-epoch", "2")  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    listed = run_headrace("models", "list", "warm", "--json")
+    assert listed.stdout.count('"warm/') >= 3
+    done = run_headrace("forecast", "train", tmp_path / "t.csv", "--warm-start", "nobody",
+                        "--horizon", "6")  # fmt: skip
+    assert done.returncode == 2
+    assert "--warm-start" in done.stderr
+
+
+def test_a_global_training_on_the_command_line_prints_what_it_left_out(
+    tmp_path: Path, run_headrace
+) -> None:
+    pd.concat([wave({"A": 60, "twice": 30}), wave({"twice": 1})]).to_csv(tmp_path / "t.csv")
+    done = run_headrace("forecast", "train", tmp_path / "t.csv", "--global", *SMALL)
+    assert done.returncode == 1
+    assert "failed: twice:" in done.stderr
+    assert "-2" not in done.stderr
+    done = run_headrace("forecast", "train", tmp_path / "t.csv", "--global", *SMALL, "--json")
+    said = json.loads(done.stdout)
+    assert [one["item"] for one in said["errors"]] == ["twice"]
+    assert any("the frequency is h" in note for note in said["notes"])
+
+
+def test_an_evaluation_takes_its_season_and_names_mixed_methods(
+    tmp_path: Path, run_headrace
+) -> None:
+    days = pd.date_range("2026-01-05", periods=62, freq="D")
+    target = np.random.default_rng(5).integers(1, 90, 62)
+    frame = pd.DataFrame({"item_id": "A", "timestamp": days, "target": target})
+    frame[:56].to_csv(tmp_path / "past.csv", index=False)
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    levels = {f"q0.{k}": target[49:55] for k in range(1, 10)}
+    pd.DataFrame(
+        {"item_id": "A", "timestamp": days[56:], "mean": target[49:55], **levels,
+         "model": "seasonal_naive"}
+    ).to_csv(tmp_path / "f.csv", index=False)  # fmt: skip
+    done = run_headrace(
+        "forecast", "evaluate", tmp_path / "f.csv", "--history", tmp_path / "past.csv",
+        "--actuals", tmp_path / "all.csv", "--season", "7", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert "deepar" not in said
+    for name in ("mase", "smape", "mean_wql"):
+        assert said["model"][name] == said["seasonal_naive"][name]

@@ -62,12 +62,14 @@ const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.
 /** About `count` round numbers within [low, high]. */
 function roundTicks(low, high, count) {
   const raw = (high - low) / Math.max(1, count);
-  if (!(raw > 0)) return [low];
+  if (!(high - low > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) return [low];
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999) || 10);
   const ticks = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) {
-    ticks.push(Number((k * step).toPrecision(12)));
+  const first = Math.ceil(low / step - 1e-9);
+  const last = Math.min(Math.floor(high / step + 1e-9) - first, 2 * Math.max(1, count) + 2);
+  for (let k = 0; k <= last; ++k) {
+    ticks.push(Number(((first + k) * step).toPrecision(12)));
   }
   return ticks;
 }

@@ -40,6 +40,10 @@ Error errno_error(int error_number, std::string_view what) {
   std::string text = std::string(what) + ": " + strerror_r(error_number, buffer, sizeof buffer);
   if (code == Errc::out_of_space) {
     text += "; free some space there and try again";
+  } else if (error_number == EROFS) {
+    text += "; mount it for writing, or name another place";
+  } else if (error_number == EACCES) {
+    text += "; give this user the right, or name another place";
   }
   return Error{code, std::move(text)};
 }

@@ -33,15 +33,6 @@ std::string host_name() {
   return host;
 }
 
-/// Native activities say by their code that their inputs are the reason. A command says nothing.
-bool fails_again(const Outcome& outcome, const Activity& activity) {
-  constexpr Errc kOfInputs[] = {Errc::invalid_argument, Errc::not_found, Errc::mismatch,
-                                Errc::corrupt, Errc::unsupported};
-  return outcome.kind == Outcome::Kind::failed && activity.type != "Custom" &&
-         std::any_of(std::begin(kOfInputs), std::end(kOfInputs),
-                     [&](Errc code) { return outcome.error.code == errc_name(code); });
-}
-
 /// Empty a counter or a queue of notices.
 void drain(int fd) {
   char buffer[4096];
@@ -252,7 +243,7 @@ Result<void> Driver::give_items(uint64_t run) {
 Result<void> Driver::take_ended(WorkerPool::Ended ended) {
   InFlight& flight = flights_[static_cast<size_t>(ended.slot)];
   ended.outcome.digest = flight.digest;
-  ended.outcome.retry_useless = fails_again(ended.outcome, *flight.activity);
+  ended.outcome.retry_useless = retry_is_useless(ended.outcome, *flight.activity);
   ended.outcome.output_kept = !flight.activity->policy.secure_output;
   if (ended.outcome.kind != Outcome::Kind::succeeded || ended.seconds >= kSlowSeconds) {
     write_meta(ended, flight);

@@ -45,6 +45,14 @@ void place_activities(const ActivityList& list, int parent, std::vector<Activity
 
 }  // namespace
 
+bool retry_is_useless(const Outcome& outcome, const Activity& activity) {
+  constexpr Errc kOfTheInput[] = {Errc::invalid_argument, Errc::not_found, Errc::already_exists,
+                                  Errc::mismatch,         Errc::corrupt,   Errc::unsupported};
+  return outcome.kind == Outcome::Kind::failed && activity.type != "Custom" &&
+         std::any_of(std::begin(kOfTheInput), std::end(kOfTheInput),
+                     [&](Errc code) { return outcome.error.code == errc_name(code); });
+}
+
 void ItemList::add(std::string_view key, std::string_view text) {
   keys_ += key;
   texts_ += text;

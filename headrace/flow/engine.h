@@ -57,6 +57,10 @@ struct Outcome {
   bool reused = false;  ///< taken over from before a restart
 };
 
+/// Input that was wrong once is wrong in the next attempt too; only the machine's troubles may
+/// pass. Native activities tell them apart by their error's code; of a command nobody knows.
+bool retry_is_useless(const Outcome& outcome, const Activity& activity);
+
 // Events. All of them go into the journal before they come here.
 struct Started {
   int slots = 1;

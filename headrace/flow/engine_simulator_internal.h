@@ -188,6 +188,8 @@ class Simulator {
     if (call.ok()) {
       calls_.push_back(call->path + "#" + std::to_string(call->attempt) + " " + call->properties);
       work = worker_(*call);
+      Outcome& outcome = work.outcome;
+      outcome.retry_useless = outcome.retry_useless || retry_is_useless(outcome, *call->activity);
     } else {
       work.seconds = 0.0;
       work.outcome.kind = Outcome::Kind::not_started;

@@ -160,6 +160,23 @@ TEST_CASE("a failed attempt is repeated as often as the policy says, after its i
   CHECK(hopeless.calls().size() == 3);
 }
 
+TEST_CASE("an error of the input is not tried again, one of the machine is") {
+  const auto pipeline = pipeline_of(pipeline_text(
+      {work("A", "", R"json(, "policy": {"retry": 2, "retryIntervalInSeconds": 40})json")}));
+  for (const auto& [code, attempts] :
+       {std::pair("invalid_argument", 1), std::pair("not_found", 1), std::pair("corrupt", 1),
+        std::pair("io", 3), std::pair("out_of_space", 3), std::pair("2500", 3)}) {
+    CAPTURE(code);
+    Simulator run(pipeline, [code = code](const CallSpec&) {
+      SimulatedWork work = breaks();
+      work.outcome.error.code = code;
+      return work;
+    });
+    CHECK(run.run() == Status::failed);
+    CHECK(static_cast<int>(run.calls().size()) == attempts);
+  }
+}
+
 TEST_CASE("an attempt that runs into its timeout is stopped and may be retried") {
   const auto pipeline = pipeline_of(pipeline_text({work(
       "A", "",

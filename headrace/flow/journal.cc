@@ -242,13 +242,12 @@ Result<void> Journal::check_absent(const base::Path& run_folder) {
     return {};
   }
   // A journal without a record, which a full disk leaves, is no run and may be begun again.
-  HR_TRY(const auto log, base::AppendLog::open(path, {}, [&](uint8_t, std::string_view) {
-           return Result<void>(Error{
-               Errc::already_exists,
-               path.string() + " is there already: this folder belongs to another run; name a new "
-                               "folder, or continue that run with headrace flow resume"});
-         }));
-  return {};
+  return base::AppendLog::read(path, [&](uint8_t, std::string_view) -> Result<void> {
+    return Error{Errc::already_exists,
+                 path.string() +
+                     " is there already: this folder belongs to another run; name a new "
+                     "folder, or continue that run with headrace flow resume"};
+  });
 }
 
 Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& header) {

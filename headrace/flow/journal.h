@@ -73,8 +73,8 @@ class EventDecoder {
 /// Writer. One engine at a time drives a run: the journal is locked while this lives.
 class Journal {
  public:
-  /// Create RUN/journal, its first record durable on return (`already_exists` when there is one with
-  /// a record, which can be asked alone), or open it and replay it.
+  /// Create RUN/journal, its first record durable on return (`already_exists` when there is one
+  /// with a record, which can be asked alone), or open it and replay it.
   static Result<void> check_absent(const base::Path& run_folder);
   static Result<Journal> create(const base::Path& run_folder, const RunHeader& header);
   static Result<Journal> open(

@@ -189,8 +189,9 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   }
   HR_TRY(const Changed document, compare_document(replay.header(), request));
   Engine& engine = replay.engine();
-  const bool again = request.retry_failed &&
-                     (engine.status() != Status::succeeded || engine.progress().items_failed > 0);
+  // A pipeline may succeed in spite of failed items: a later activity waited for Completed.
+  const bool all_well = engine.status() == Status::succeeded && engine.progress().items_failed == 0;
+  const bool again = request.retry_failed && !all_well;
   if (again || document.changed) {
     keep_orphaned_output(engine, options.folder);
     return restart(std::move(journal), &replay, document, options);

@@ -17,9 +17,6 @@ namespace {
 
 constexpr std::string_view kFormatLine = "headrace-registry 1\n";
 
-constexpr std::string_view kNameAnother =
-    "; make it writable, or name another folder with HEADRACE_REGISTRY or --registry";
-
 struct NetworkType {
   int64_t magic;
   const char* name;
@@ -167,15 +164,17 @@ Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& opt
                                         "; headrace forecast train or headrace models import "
                                         "makes one"};
     }
+    const std::string how = " (HEADRACE_REGISTRY, --registry)";
     if (std::filesystem::exists(folder, code)) {
       return Error{
           Errc::invalid_argument,
-          "registry: " + folder.string() + " is a file, not a folder" + std::string(kNameAnother)};
+          "registry: " + folder.string() + " is a file, not a folder; name another place" + how};
     }
     auto made = make_folder(folder, options);
     if (!made.ok()) {
+      const bool refused = made.error().code() == Errc::io;
       return Error{made.error().code(),
-                   "registry: " + made.error().message() + std::string(kNameAnother)};
+                   "registry: " + made.error().message() + (refused ? how : "")};
     }
   }
   HR_TRY(check_filesystem(folder));

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/jobs/local_plan.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "headrace/forecast/example_series_test.h"
+
+namespace headrace::jobs {
+
+namespace {
+
+using forecast::quick_options;
+using forecast::wave;
+
+LocalPlan quick_plan() {
+  LocalPlan plan;
+  plan.train = quick_options(6);
+  plan.predict.samples = 20;
+  return plan;
+}
+
+forecast::Model global_model() {
+  const std::vector<forecast::Series> series = {wave("x", 200), wave("y", 200), wave("z", 200)};
+  forecast::TrainOptions options = quick_options(6);
+  options.epochs = 2;
+  return forecast::train_global(series, options).value().model;
+}
+
+bool notes_mention(const LocalOutcome& outcome, std::string_view part) {
+  return std::any_of(outcome.notes.begin(), outcome.notes.end(),
+                     [&](const std::string& note) { return note.find(part) != std::string::npos; });
+}
+
+}  // namespace
+
+TEST_CASE("the model that forecasts the last window best is taken") {
+  // A wave without noise: seasonal naive is exact, a network after 15 steps is not.
+  const forecast::Series series = wave("A", 200, 100.0, 0.0);
+
+  const auto outcome = train_one(series, quick_plan());
+
+  REQUIRE(outcome.ok());
+  CHECK(outcome->winner == "seasonal_naive");
+  CHECK(outcome->model.method == forecast::Method::seasonal_naive);
+  REQUIRE(outcome->scores.size() == 2);
+  CHECK(outcome->scores[0].name == "local");
+  CHECK(outcome->scores[1].name == "seasonal_naive");
+  CHECK(outcome->scores[1].score < outcome->scores[0].score);
+  CHECK(outcome->forecast.horizon == 6);
+  CHECK(outcome->forecast.start_us == series.stamp(200));
+  CHECK(outcome->forecast.mean[0] == doctest::Approx(series.target[200 - 24]));
+}
+
+TEST_CASE("the result depends on the series and the plan alone") {
+  const forecast::Series series = wave("A", 200);
+  LocalPlan plan = quick_plan();
+  plan.choose = false;
+
+  const auto first = train_one(series, plan);
+  const auto second = train_one(series, plan);
+
+  REQUIRE((first.ok() && second.ok()));
+  CHECK(first->winner == "local");
+  CHECK(first->scores.empty());
+  CHECK(first->model.method == forecast::Method::deepar);
+  CHECK(first->forecast.quantiles == second->forecast.quantiles);
+}
+
+TEST_CASE("a global model competes and may be started from") {
+  const forecast::Series series = wave("A", 200);
+  const forecast::Model global = global_model();
+  LocalPlan plan = quick_plan();
+  plan.global = &global;
+
+  const auto outcome = train_one(series, plan);
+
+  REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+  REQUIRE(outcome->scores.size() == 3);
+  const auto best =
+      std::min_element(outcome->scores.begin(), outcome->scores.end(),
+                       [](const auto& a, const auto& b) { return a.score < b.score; });
+  CHECK(outcome->winner == best->name);
+}
+
+TEST_CASE("a series too short for a model of its own falls back and says so") {
+  const forecast::Series five = wave("A", 5);
+  LocalPlan plan = quick_plan();
+  CHECK(selection_windows(five, plan) == 0);
+
+  const auto naive = train_one(five, plan);
+  REQUIRE(naive.ok());
+  CHECK(naive->winner == "last_value");
+  CHECK(notes_mention(*naive, "too short for a model of its own (5 values, horizon 6)"));
+  CHECK(naive->forecast.mean == std::vector<double>(6, five.target.back()));
+
+  const forecast::Model global = global_model();
+  plan.global = &global;
+  const auto helped = train_one(five, plan);
+  REQUIRE_MESSAGE(helped.ok(), (helped.ok() ? "" : helped.error().message()));
+  CHECK(helped->winner == "global");
+  CHECK(notes_mention(*helped, "too short to compare models; took global"));
+}
+
+TEST_CASE("windows to choose by leave a season and a horizon of past") {
+  LocalPlan plan = quick_plan();
+  plan.train.season = 24;
+  plan.select.windows = 3;
+  CHECK(selection_windows(wave("A", 30), plan) == 0);  // 24 + 1 + 6 = 31 are needed
+  CHECK(selection_windows(wave("A", 31), plan) == 1);
+  CHECK(selection_windows(wave("A", 43), plan) == 3);
+  CHECK(selection_windows(wave("A", 500), plan) == 3);
+}
+
+TEST_CASE("whoever asks to stop gets cancelled after the epoch") {
+  int asked = 0;
+  const auto outcome = train_one(wave("A", 200), quick_plan(), [&] { return ++asked == 2; });
+  REQUIRE(!outcome.ok());
+  CHECK(outcome.error().code() == Errc::cancelled);
+  CHECK(asked == 2);
+}
+
+TEST_CASE("a series without a finite past fails with its reason") {
+  forecast::Series series = wave("A", 200);
+  series.target[7] = std::numeric_limits<double>::infinity();
+  const auto outcome = train_one(series, quick_plan());
+  REQUIRE(!outcome.ok());
+  CHECK(outcome.error().message().find("item \"A\": \"target\" is infinite") != std::string::npos);
+}
+
+}  // namespace headrace::jobs

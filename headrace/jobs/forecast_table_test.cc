@@ -48,7 +48,7 @@ lake::Batch with(lake::Batch batch, lake::Column column) {
 
 forecast::Forecast constant_forecast() {
   forecast::Forecast out;
-  out.id = "A";
+  out.id = std::string("A");
   out.frequency = parse_frequency("D").value();
   out.start_us = kFirst * kDay;
   out.horizon = 3;

@@ -172,7 +172,7 @@ Result<void> Driver::hand_over(int slot, CallFrame frame) {
     error.add_context(fmt::format("no worker could be started in slot {} for {:.1f} s", slot,
                                   std::chrono::duration<double>(at - waiting.since).count()));
     error.add_note("nothing that had ended is lost; continue with: headrace flow resume " +
-                   header_.run_id);
+                   options_.folder.string());
     return error;
   }
   waiting.pause = fresh ? kPauseMin : std::min(waiting.pause * 2, kPauseMax);

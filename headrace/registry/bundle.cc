@@ -172,8 +172,10 @@ Result<int64_t> BundleWriter::append(const ItemRecord& item) {
       state.part && (static_cast<int64_t>(state.part->items().size()) >= options.items_max ||
                      state.part->bytes() + state.shape.record_bytes >
                          std::min(options.bytes_max, kBundleBytesMax));
-  if (full || (state.part && state.seal_by.passed()) ||
-      (state.part && state.part->has_key(item.key))) {
+  // A finished part is one whose seal got no further than its file: its index lies where the next
+  // record would go.
+  if (full || (state.part && (state.part->finished() || state.seal_by.passed() ||
+                              state.part->has_key(item.key)))) {
     HR_TRY(state.seal_now());
   }
   if (!state.part) {

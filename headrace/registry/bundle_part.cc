@@ -321,6 +321,7 @@ Result<void> BundlePart::keep_proven() {
 }
 
 Result<void> BundlePart::append(const ItemRecord& record, PartItem item) {
+  HR_CHECK(!finished_, "a record would overwrite the index");
   const auto encoded = encode_record(shape_, record.weights);
   item.slot = static_cast<int64_t>(items_.size());
   item.checksum = base::xxh3_64(encoded);

@@ -49,6 +49,8 @@ class BundlePart {
   const std::vector<PartItem>& items() const { return items_; }
   const PartShape& shape() const { return shape_; }
   bool has_key(const std::string& key) const { return keys_.contains(key); }
+  /// `finish` is over: nothing may be appended any more.
+  bool finished() const { return finished_.has_value(); }
   int64_t bytes() const { return static_cast<int64_t>(items_.size()) * shape_.record_bytes; }
 
   Result<void> append(const ItemRecord& record, PartItem item);

@@ -35,8 +35,9 @@ struct PartShape {
 };
 Result<PartShape> part_shape(BundleOptions options);
 
-/// One `bundle-KEY-NONCE.part` with its `.log` in tmp/. Not thread-safe. The log's flock is the
-/// part's owner mark.
+/// One `bundle-KEY-NONCE.part` with its `.log` in tmp/, and a `.wide` that has the records again
+/// when the head does not fit in front of them. Not thread-safe. The log's flock is the part's
+/// owner mark.
 class BundlePart {
  public:
   static Result<BundlePart> create(const ObjectStore& store, const PartShape& shape);
@@ -69,9 +70,16 @@ class BundlePart {
   Result<void> read_config(std::string_view payload);
   Result<void> read_item(std::string_view payload);
   Result<void> keep_proven();
-  Result<void> rewrite(int64_t head_bytes);
+  struct OpenFile {
+    int fd = -1;
+    Path path;
+  };
+  Result<base::Fd> copy_records(int64_t head_bytes) const;
   Result<std::string> make_head(int64_t pad_to) const;
-  Result<void> write_index(int64_t offset);
+  Result<void> write_index(const OpenFile& file, int64_t offset) const;
+  static Result<ObjectFile> hash_of(const OpenFile& file);
+  Path wide_path() const;
+  Path finished_path() const;
 
   const ObjectStore* store_ = nullptr;
   PartShape shape_;
@@ -83,7 +91,7 @@ class BundlePart {
   std::set<std::string> keys_;
   std::vector<std::string> unlogged_;
   std::optional<ObjectFile> finished_;
-  int64_t head_bytes_ = kBundleReserveBytes;
+  bool wide_ = false;  // the finished file is the .wide beside the part
 };
 
 }  // namespace headrace::registry

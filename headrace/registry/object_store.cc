@@ -281,7 +281,7 @@ Result<int64_t> ObjectStore::sweep_tmp(base::Micros age, bool dry_run) const {
     // them in.
     std::error_code ignored;
     if (path.extension() == ".log" ||
-        (path.extension() == ".part" &&
+        ((path.extension() == ".part" || path.extension() == ".wide") &&
          std::filesystem::exists(Path(path).replace_extension(".log"), ignored))) {
       continue;
     }

@@ -26,6 +26,7 @@ constexpr uint8_t kConfigRecord = 1;
 constexpr uint8_t kItemRecord = 2;
 constexpr uint8_t kFinishedRecord = 3;
 constexpr size_t kReadBytes = 1 << 20;
+constexpr int kCreateTriesMax = 100;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
@@ -202,21 +203,39 @@ Result<BundlePart> BundlePart::create(const ObjectStore& store, const PartShape&
   BundlePart part;
   part.store_ = &store;
   part.shape_ = shape;
-  std::array<std::byte, 8> nonce = {};
-  base::random_bytes(nonce);
-  const std::string name = "bundle-" + key_hash(shape.options.key) + "-" + base::hex(nonce);
-  part.path_ = store.tmp_folder() / (name + ".part");
-  part.log_path_ = store.tmp_folder() / (name + ".log");
+  // The log first: a part without one is nobody's.
+  HR_TRY(part.open_log());
   HR_TRY(part.fd_, base::open_file(part.path_, O_RDWR | O_CREAT | O_EXCL, 0600));
+  HR_TRY(base::sync_folder(store.tmp_folder()));
   // Readers refuse zeros: the head comes last.
   if (::ftruncate(part.fd_.get(), kBundleReserveBytes) != 0) {
     return errno_error(errno, "reserving the head of " + part.path_.string());
   }
-  HR_TRY(part.log_, base::AppendLog::open(part.log_path_, {}, [](uint8_t, std::string_view) {
-           return Result<void>();
-         }));
   HR_TRY(part.log_->append(kConfigRecord, config_json(shape.options).dump()));
   return part;
+}
+
+Result<void> BundlePart::open_log() {
+  const auto nothing = [](uint8_t, std::string_view) { return Result<void>(); };
+  for (int attempt = 0; attempt < kCreateTriesMax; ++attempt) {
+    std::array<std::byte, 8> nonce = {};
+    base::random_bytes(nonce);
+    const std::string name = "bundle-" + key_hash(shape_.options.key) + "-" + base::hex(nonce);
+    path_ = store_->tmp_folder() / (name + ".part");
+    log_path_ = store_->tmp_folder() / (name + ".log");
+    auto log = base::AppendLog::open(log_path_, {}, nothing);
+    // Between its making and its lock somebody may have found an empty log, and removed it.
+    std::error_code code;
+    if (log.ok() && std::filesystem::exists(log_path_, code)) {
+      log_ = *std::move(log);
+      return {};
+    }
+    if (!log.ok() && log.error().code() != Errc::busy) {
+      return std::move(log).error();
+    }
+  }
+  return Error{Errc::busy, "registry: every new log in " + store_->tmp_folder().string() +
+                               " is taken away before it can be locked"};
 }
 
 std::vector<Path> BundlePart::find_logs(const ObjectStore& store,
@@ -294,6 +313,7 @@ Result<void> BundlePart::read_item(std::string_view payload) {
     return Error{Errc::corrupt, "registry: an item in the log of a bundle part is incomplete"};
   }
   item.checksum = std::bit_cast<uint64_t>(checksum[0]);
+  finished_.reset();  // the writer was told of an error when it finished, and went on
   HR_TRY(item.version, new_version_from_json(*version));
   items_.push_back(std::move(item));
   return {};
@@ -509,28 +529,18 @@ Result<ObjectFile> BundlePart::finish() {
 }
 
 Result<void> BundlePart::put_in_place(const ObjectFile& object) {
-  std::set<Path> folders;
-  const Path target = store_->path_of(object.hash);
   const Path source = finished_path();
-  const bool there = store_->size_of(object.hash) == object.bytes;
-  if (!there) {
-    std::error_code code;
-    if (std::filesystem::create_directory(target.parent_path(), code)) {
-      folders.insert(store_->objects_folder());
-    }
+  std::set<Path> folders;
+  if (store_->size_of(object.hash) != object.bytes) {
     // Not before the log knows the file as finished: an unfinished one is written to again.
-    if (::chmod(source.c_str(), 0444) != 0 || std::rename(source.c_str(), target.c_str()) != 0) {
-      return errno_error(errno, "putting " + source.string() + " at " + target.string());
+    if (::chmod(source.c_str(), 0444) != 0) {
+      return errno_error(errno, "setting the mode of " + source.string());
     }
-  } else {
-    ::unlink(source.c_str());  // placed before a crash, or equal content of somebody else
+    HR_TRY(store_->publish(source, object, &folders));
   }
   fault::point("bundle.placed");
-  folders.insert(target.parent_path());
-  for (const Path& folder : folders) {
-    HR_TRY(base::sync_folder(folder));
-  }
-  return {};
+  folders.insert(store_->path_of(object.hash).parent_path());
+  return sync_all(folders);
 }
 
 Result<void> BundlePart::forget() {

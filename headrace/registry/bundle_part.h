@@ -60,13 +60,15 @@ class BundlePart {
 
   /// Write index and head, sync, hash, note the hash in the log. Afterwards `put_in_place` may run.
   Result<ObjectFile> finish();
-  /// Rename to the object's place and sync its folder; also fine when that happened before.
+  /// Publish the object and sync its folder, under writer.lock; also fine when that happened
+  /// before. The part stays until `forget`: a commit that fails leaves an object that gc may take.
   Result<void> put_in_place(const ObjectFile& object);
-  /// The rows are there: remove the log.
+  /// The rows are there: remove the part and its log.
   Result<void> forget();
 
  private:
   BundlePart() = default;
+  Result<void> open_log();
   Result<void> read_config(std::string_view payload);
   Result<void> read_item(std::string_view payload);
   Result<void> keep_proven();

@@ -215,6 +215,33 @@ TEST_CASE("a header beyond the reserve is written by copying once") {
   CHECK(must(registry.verify({.deep = true})).clean());
 }
 
+TEST_CASE("a part whose log is damaged is reported and stops neither gc nor its key") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  {
+    auto writer = must(BundleWriter::make(&registry, options_for("k")));
+    for (int64_t i = 0; i < 3; ++i) {
+      must(append(&writer, i, weights_of(i)));
+      must(writer.flush());
+    }
+  }
+  Path log;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "r" / "tmp")) {
+    log = entry.path().extension() == ".log" ? entry.path() : log;
+  }
+  std::string bytes = must(base::read_file(log));
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  must(base::replace_file(log, bytes));
+
+  CHECK(must(registry.gc({.grace = base::Micros(0)})).damaged.size() == 1);
+  auto writer = must(BundleWriter::make(&registry, options_for("k")));
+  REQUIRE(writer.sealed().damaged.size() == 1);
+  CHECK(writer.sealed().damaged[0].find(log.string()) != std::string::npos);
+  must(append(&writer, 7, weights_of(7)));
+  CHECK(must(writer.seal()).items == 1);
+  CHECK(std::filesystem::exists(log));
+}
+
 TEST_CASE("a damaged record is refused alone") {
   TestFolder folder;
   Registry registry = open_registry(folder.path() / "r");

@@ -300,7 +300,7 @@ TEST_CASE("what a power cut takes of unsynced writes leaves nothing torn") {
     int64_t versions;
   };
   const Case cases[] = {{add_three, "object.before_sync", drop_content, 3},
-                        {add_three, "object.after_rename", drop_names, 3},
+                        {add_three, "object.after_link", drop_names, 3},
                         {write_bundle, "bundle.after_record", drop_content, 6}};
   for (const Case& one : cases) {
     CAPTURE(one.point);

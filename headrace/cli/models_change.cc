@@ -266,7 +266,12 @@ Result<int> run_gc(const Arguments& arguments) {
   options.dry_run = arguments.flag("dry-run");
   HR_TRY(const auto report, opened.gc(options));
   if (arguments.flag("json")) {
+    Json damaged = Json::array();
+    for (const std::string& part : report.damaged) {
+      damaged.push_back(part);
+    }
     print_json(Json::object({{"objects", report.objects},
+                             {"damaged", std::move(damaged)},
                              {"bytes", report.bytes},
                              {"versions", report.versions},
                              {"stray", report.stray},
@@ -278,8 +283,11 @@ Result<int> run_gc(const Arguments& arguments) {
                report.objects, report.versions, report.stray, report.temporary, report.bytes,
                options.dry_run ? " would go" : " gone");
     fmt::print("{} bytes are needed\n", report.bytes_kept);
+    for (const std::string& part : report.damaged) {
+      fmt::print(stderr, "headrace: {}\n", part);
+    }
   }
-  return kExitOk;
+  return report.damaged.empty() ? kExitOk : kExitFailed;
 }
 
 Result<int> run_verify(const Arguments& arguments) {

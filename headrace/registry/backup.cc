@@ -37,7 +37,7 @@ Result<void> take_object(const ObjectStore& from, const ObjectStore& to, const s
     return Error{Errc::corrupt, "registry: object " + source.string() + " has content of hash " +
                                     object.hash + "; run headrace models verify --deep --repair"};
   }
-  return to.publish(std::move(file), object, folders);
+  return to.publish(file.path(), object, folders);
 }
 
 /// Objects of the copy, with whether a ready version needs each.
@@ -64,6 +64,9 @@ Result<void> Registry::backup(const Path& target) const {
                  "registry: " + target.string() + " is not empty; name a new folder"};
   }
   HR_TRY(base::make_folders(target));
+  if (::chmod(target.c_str(), 0700) != 0) {  // as the registry itself
+    return errno_error(errno, "setting the mode of " + target.string());
+  }
   const ObjectStore store(target);
   HR_TRY(store.make_folders());
   const Path copy = target / "registry.db";

@@ -64,11 +64,28 @@ Result<void> seal_part(Registry::State* state, BundlePart* part, SealReport* rep
   return part->forget();
 }
 
+/// A part that is damaged stops neither the others nor new work under its key.
 Result<void> seal_left(Registry::State* state, std::span<const Path> logs, SealReport* report) {
+  const auto damaged = [&](const Path& log, const Error& why) {
+    report->damaged.push_back("registry: " + log.string() + " holds items that are not sealed: " +
+                              why.message() + "; move it away with its .part to keep what is left");
+  };
   for (const Path& log : logs) {
-    HR_TRY(auto part, BundlePart::resume(state->store, log));
-    if (part) {
-      HR_TRY(seal_part(state, &*part, report));
+    auto part = BundlePart::resume(state->store, log);
+    if (!part.ok()) {
+      damaged(log, part.error());
+      continue;
+    }
+    if (!*part) {
+      continue;
+    }
+    const Result<void> sealed = seal_part(state, &**part, report);
+    if (!sealed.ok() &&
+        (sealed.error().code() == Errc::corrupt || sealed.error().code() == Errc::not_found ||
+         sealed.error().code() == Errc::mismatch)) {
+      damaged(log, sealed.error());
+    } else {
+      HR_TRY(sealed);
     }
   }
   return {};
@@ -172,8 +189,10 @@ Result<int64_t> BundleWriter::append(const ItemRecord& item) {
       state.part && (static_cast<int64_t>(state.part->items().size()) >= options.items_max ||
                      state.part->bytes() + state.shape.record_bytes >
                          std::min(options.bytes_max, kBundleBytesMax));
-  if (full || (state.part && state.seal_by.passed()) ||
-      (state.part && state.part->has_key(item.key))) {
+  // A finished part is one whose seal got no further than its file: its index lies where the next
+  // record would go.
+  if (full || (state.part && (state.part->finished() || state.seal_by.passed() ||
+                              state.part->has_key(item.key)))) {
     HR_TRY(state.seal_now());
   }
   if (!state.part) {

@@ -60,6 +60,8 @@ struct SealReport {
   int64_t bundles = 0;
   /// Items whose once key belongs to other content: they were left out, with the message.
   std::vector<std::string> conflicts = {};
+  /// Parts of dead processes whose log or records are damaged: they stay in tmp/, with the message.
+  std::vector<std::string> damaged = {};
 };
 
 /// Thread-safe. An item is durable (it will be in the registry, whatever happens) once `flush`

@@ -26,6 +26,7 @@ constexpr uint8_t kConfigRecord = 1;
 constexpr uint8_t kItemRecord = 2;
 constexpr uint8_t kFinishedRecord = 3;
 constexpr size_t kReadBytes = 1 << 20;
+constexpr int kCreateTriesMax = 100;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
@@ -202,21 +203,39 @@ Result<BundlePart> BundlePart::create(const ObjectStore& store, const PartShape&
   BundlePart part;
   part.store_ = &store;
   part.shape_ = shape;
-  std::array<std::byte, 8> nonce = {};
-  base::random_bytes(nonce);
-  const std::string name = "bundle-" + key_hash(shape.options.key) + "-" + base::hex(nonce);
-  part.path_ = store.tmp_folder() / (name + ".part");
-  part.log_path_ = store.tmp_folder() / (name + ".log");
+  // The log first: a part without one is nobody's.
+  HR_TRY(part.open_log());
   HR_TRY(part.fd_, base::open_file(part.path_, O_RDWR | O_CREAT | O_EXCL, 0600));
+  HR_TRY(base::sync_folder(store.tmp_folder()));
   // Readers refuse zeros: the head comes last.
   if (::ftruncate(part.fd_.get(), kBundleReserveBytes) != 0) {
     return errno_error(errno, "reserving the head of " + part.path_.string());
   }
-  HR_TRY(part.log_, base::AppendLog::open(part.log_path_, {}, [](uint8_t, std::string_view) {
-           return Result<void>();
-         }));
   HR_TRY(part.log_->append(kConfigRecord, config_json(shape.options).dump()));
   return part;
+}
+
+Result<void> BundlePart::open_log() {
+  const auto nothing = [](uint8_t, std::string_view) { return Result<void>(); };
+  for (int attempt = 0; attempt < kCreateTriesMax; ++attempt) {
+    std::array<std::byte, 8> nonce = {};
+    base::random_bytes(nonce);
+    const std::string name = "bundle-" + key_hash(shape_.options.key) + "-" + base::hex(nonce);
+    path_ = store_->tmp_folder() / (name + ".part");
+    log_path_ = store_->tmp_folder() / (name + ".log");
+    auto log = base::AppendLog::open(log_path_, {}, nothing);
+    // Between its making and its lock somebody may have found an empty log, and removed it.
+    std::error_code code;
+    if (log.ok() && std::filesystem::exists(log_path_, code)) {
+      log_ = *std::move(log);
+      return {};
+    }
+    if (!log.ok() && log.error().code() != Errc::busy) {
+      return std::move(log).error();
+    }
+  }
+  return Error{Errc::busy, "registry: every new log in " + store_->tmp_folder().string() +
+                               " is taken away before it can be locked"};
 }
 
 std::vector<Path> BundlePart::find_logs(const ObjectStore& store,
@@ -248,6 +267,8 @@ Result<std::optional<BundlePart>> BundlePart::resume(const ObjectStore& store, c
     }
     HR_TRY(const Json json, parse_json(payload, "bundle log"));
     part.finished_ = ObjectFile{json.get_string("hash"), json.get_integer("bytes")};
+    const Json* wide = json.find("wide");
+    part.wide_ = wide != nullptr && wide->is_bool() && wide->boolean();
     return {};
   };
   auto log = base::AppendLog::open(path, {}, replay);
@@ -258,14 +279,16 @@ Result<std::optional<BundlePart>> BundlePart::resume(const ObjectStore& store, c
     return std::move(log).error();
   }
   part.log_ = *std::move(log);
-  auto fd = base::open_file(part.path_, O_RDWR);
-  if (fd.ok()) {
-    part.fd_ = *std::move(fd);
-    if (!part.finished_) {
+  if (!part.finished_) {
+    auto fd = base::open_file(part.path_, O_RDWR);
+    if (fd.ok()) {
+      part.fd_ = *std::move(fd);
       HR_TRY(part.keep_proven());
+    } else if (fd.error().code() == Errc::not_found) {
+      part.items_.clear();  // died before anything was written
+    } else {
+      return std::move(fd).error();
     }
-  } else if (!part.finished_) {
-    part.items_.clear();  // died before anything was written
   }
   return std::optional<BundlePart>(std::move(part));
 }
@@ -290,6 +313,7 @@ Result<void> BundlePart::read_item(std::string_view payload) {
     return Error{Errc::corrupt, "registry: an item in the log of a bundle part is incomplete"};
   }
   item.checksum = std::bit_cast<uint64_t>(checksum[0]);
+  finished_.reset();  // the writer was told of an error when it finished, and went on
   HR_TRY(item.version, new_version_from_json(*version));
   items_.push_back(std::move(item));
   return {};
@@ -321,6 +345,7 @@ Result<void> BundlePart::keep_proven() {
 }
 
 Result<void> BundlePart::append(const ItemRecord& record, PartItem item) {
+  HR_CHECK(!finished_, "a record would overwrite the index");
   const auto encoded = encode_record(shape_, record.weights);
   item.slot = static_cast<int64_t>(items_.size());
   item.checksum = base::xxh3_64(encoded);
@@ -393,7 +418,7 @@ Result<std::string> BundlePart::make_head(int64_t pad_to) const {
                            TensorOrder::as_given, &order, pad_to);
 }
 
-Result<void> BundlePart::write_index(int64_t offset) {
+Result<void> BundlePart::write_index(const OpenFile& file, int64_t offset) const {
   const size_t count = items_.size();
   std::vector<double> scalars;
   std::vector<double> metrics;
@@ -432,28 +457,46 @@ Result<void> BundlePart::write_index(int64_t offset) {
                                               bytes_of(slots),
                                               std::as_bytes(std::span(keys))};
   for (const auto part : parts) {
-    HR_TRY(write_at(fd_.get(), part, offset, path_));
+    HR_TRY(write_at(file.fd, part, offset, file.path));
     offset += static_cast<int64_t>(part.size());
   }
   return {};
 }
 
-/// Copy the records behind a head that is larger than the reserve.
-Result<void> BundlePart::rewrite(int64_t head_bytes) {
-  const Path copy = path_.string() + ".wide";
+/// Copy the records behind a head that is larger than the reserve. The part stays as it is: until
+/// the log has the finished record, whoever takes over looks for the records there.
+Result<base::Fd> BundlePart::copy_records(int64_t head_bytes) const {
+  const Path copy = wide_path();
   HR_TRY(auto fd, base::open_file(copy, O_RDWR | O_CREAT | O_TRUNC, 0600));
   for (const PartItem& item : items_) {
     const int64_t offset = item.slot * shape_.record_bytes;
-    HR_TRY(const auto record, read_at(fd_.get(), shape_.record_bytes, head_bytes_ + offset, path_));
+    HR_TRY(const auto record,
+           read_at(fd_.get(), shape_.record_bytes, kBundleReserveBytes + offset, path_));
     HR_TRY(write_at(fd.get(), record, head_bytes + offset, copy));
   }
-  if (std::rename(copy.c_str(), path_.c_str()) != 0) {
-    return errno_error(errno, "renaming " + copy.string());
-  }
-  fd_ = std::move(fd);
-  head_bytes_ = head_bytes;
-  return {};
+  HR_TRY(base::sync_folder(copy.parent_path()));
+  fault::point("bundle.copied");
+  return fd;
 }
+
+/// A file whose head came last cannot be hashed while it grows: read it from the page cache.
+Result<ObjectFile> BundlePart::hash_of(const OpenFile& file) {
+  base::Blake2b256 hash;
+  struct stat info = {};
+  if (::fstat(file.fd, &info) != 0) {
+    return errno_error(errno, "reading " + file.path.string());
+  }
+  for (int64_t at = 0; at < info.st_size; at += static_cast<int64_t>(kReadBytes)) {
+    HR_TRY(const auto piece,
+           read_at(file.fd, std::min<int64_t>(kReadBytes, info.st_size - at), at, file.path));
+    hash.update(piece);
+  }
+  return ObjectFile{base::hex(hash.finish()), info.st_size};
+}
+
+Path BundlePart::wide_path() const { return Path(path_).replace_extension(".wide"); }
+
+Path BundlePart::finished_path() const { return wide_ ? wide_path() : path_; }
 
 Result<ObjectFile> BundlePart::finish() {
   if (finished_) {
@@ -461,32 +504,24 @@ Result<ObjectFile> BundlePart::finish() {
   }
   HR_TRY(flush());
   auto head = make_head(kBundleReserveBytes);
-  if (!head.ok()) {
+  wide_ = !head.ok();
+  base::Fd copy;
+  if (wide_) {
     HR_TRY(head, make_head(0));
-    HR_TRY(rewrite(static_cast<int64_t>(head->size())));
+    HR_TRY(copy, copy_records(static_cast<int64_t>(head->size())));
   }
-  HR_TRY(write_index(head_bytes_ + bytes()));
+  const OpenFile file{wide_ ? copy.get() : fd_.get(), finished_path()};
+  HR_TRY(write_index(file, static_cast<int64_t>(head->size()) + bytes()));
   fault::point("bundle.index_written");
-  HR_TRY(write_at(fd_.get(), std::as_bytes(std::span(*head)), 0, path_));
-  if (::fchmod(fd_.get(), 0444) != 0) {
-    return errno_error(errno, "setting the mode of " + path_.string());
-  }
-  HR_TRY(base::sync_data(fd_.get(), path_));
-  // A file whose head came last cannot be hashed while it grows: read it from the page cache.
-  base::Blake2b256 hash;
-  struct stat info = {};
-  if (::fstat(fd_.get(), &info) != 0) {
-    return errno_error(errno, "reading " + path_.string());
-  }
-  for (int64_t at = 0; at < info.st_size; at += static_cast<int64_t>(kReadBytes)) {
-    HR_TRY(const auto piece,
-           read_at(fd_.get(), std::min<int64_t>(kReadBytes, info.st_size - at), at, path_));
-    hash.update(piece);
-  }
-  const ObjectFile object{base::hex(hash.finish()), info.st_size};
-  HR_TRY(const uint64_t sequence,
-         log_->append(kFinishedRecord,
-                      Json::object({{"hash", object.hash}, {"bytes", object.bytes}}).dump()));
+  HR_TRY(write_at(file.fd, std::as_bytes(std::span(*head)), 0, file.path));
+  HR_TRY(base::sync_data(file.fd, file.path));
+  HR_TRY(const ObjectFile object, hash_of(file));
+  fault::point("bundle.before_finished");
+  HR_TRY(
+      const uint64_t sequence,
+      log_->append(
+          kFinishedRecord,
+          Json::object({{"hash", object.hash}, {"bytes", object.bytes}, {"wide", wide_}}).dump()));
   HR_TRY(log_->wait_committed(sequence));
   finished_ = object;
   fault::point("bundle.finished");
@@ -494,31 +529,24 @@ Result<ObjectFile> BundlePart::finish() {
 }
 
 Result<void> BundlePart::put_in_place(const ObjectFile& object) {
+  const Path source = finished_path();
   std::set<Path> folders;
-  const Path target = store_->path_of(object.hash);
-  const bool there = store_->size_of(object.hash) == object.bytes;
-  if (!there) {
-    std::error_code code;
-    if (std::filesystem::create_directory(target.parent_path(), code)) {
-      folders.insert(store_->objects_folder());
+  if (store_->size_of(object.hash) != object.bytes) {
+    // Not before the log knows the file as finished: an unfinished one is written to again.
+    if (::chmod(source.c_str(), 0444) != 0) {
+      return errno_error(errno, "setting the mode of " + source.string());
     }
-    if (std::rename(path_.c_str(), target.c_str()) != 0) {
-      return errno_error(errno, "putting " + path_.string() + " at " + target.string());
-    }
-  } else {
-    ::unlink(path_.c_str());  // placed before a crash, or equal content of somebody else
+    HR_TRY(store_->publish(source, object, &folders));
   }
   fault::point("bundle.placed");
-  folders.insert(target.parent_path());
-  for (const Path& folder : folders) {
-    HR_TRY(base::sync_folder(folder));
-  }
-  return {};
+  folders.insert(store_->path_of(object.hash).parent_path());
+  return sync_all(folders);
 }
 
 Result<void> BundlePart::forget() {
   fault::point("bundle.before_forget");
   ::unlink(path_.c_str());
+  ::unlink(wide_path().c_str());
   if (::unlink(log_path_.c_str()) != 0 && errno != ENOENT) {
     return errno_error(errno, "removing " + log_path_.string());
   }

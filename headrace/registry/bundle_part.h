@@ -35,8 +35,9 @@ struct PartShape {
 };
 Result<PartShape> part_shape(BundleOptions options);
 
-/// One `bundle-KEY-NONCE.part` with its `.log` in tmp/. Not thread-safe. The log's flock is the
-/// part's owner mark.
+/// One `bundle-KEY-NONCE.part` with its `.log` in tmp/, and a `.wide` that has the records again
+/// when the head does not fit in front of them. Not thread-safe. The log's flock is the part's
+/// owner mark.
 class BundlePart {
  public:
   static Result<BundlePart> create(const ObjectStore& store, const PartShape& shape);
@@ -49,6 +50,8 @@ class BundlePart {
   const std::vector<PartItem>& items() const { return items_; }
   const PartShape& shape() const { return shape_; }
   bool has_key(const std::string& key) const { return keys_.contains(key); }
+  /// `finish` is over: nothing may be appended any more.
+  bool finished() const { return finished_.has_value(); }
   int64_t bytes() const { return static_cast<int64_t>(items_.size()) * shape_.record_bytes; }
 
   Result<void> append(const ItemRecord& record, PartItem item);
@@ -57,19 +60,28 @@ class BundlePart {
 
   /// Write index and head, sync, hash, note the hash in the log. Afterwards `put_in_place` may run.
   Result<ObjectFile> finish();
-  /// Rename to the object's place and sync its folder; also fine when that happened before.
+  /// Publish the object and sync its folder, under writer.lock; also fine when that happened
+  /// before. The part stays until `forget`: a commit that fails leaves an object that gc may take.
   Result<void> put_in_place(const ObjectFile& object);
-  /// The rows are there: remove the log.
+  /// The rows are there: remove the part and its log.
   Result<void> forget();
 
  private:
   BundlePart() = default;
+  Result<void> open_log();
   Result<void> read_config(std::string_view payload);
   Result<void> read_item(std::string_view payload);
   Result<void> keep_proven();
-  Result<void> rewrite(int64_t head_bytes);
+  struct OpenFile {
+    int fd = -1;
+    Path path;
+  };
+  Result<base::Fd> copy_records(int64_t head_bytes) const;
   Result<std::string> make_head(int64_t pad_to) const;
-  Result<void> write_index(int64_t offset);
+  Result<void> write_index(const OpenFile& file, int64_t offset) const;
+  static Result<ObjectFile> hash_of(const OpenFile& file);
+  Path wide_path() const;
+  Path finished_path() const;
 
   const ObjectStore* store_ = nullptr;
   PartShape shape_;
@@ -81,7 +93,7 @@ class BundlePart {
   std::set<std::string> keys_;
   std::vector<std::string> unlogged_;
   std::optional<ObjectFile> finished_;
-  int64_t head_bytes_ = kBundleReserveBytes;
+  bool wide_ = false;  // the finished file is the .wide beside the part
 };
 
 }  // namespace headrace::registry

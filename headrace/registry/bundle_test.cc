@@ -131,6 +131,31 @@ TEST_CASE(
   CHECK(must(registry.count({})) == 2);
 }
 
+TEST_CASE("items appended after a seal that met a lock lie beside those of the part before") {
+  TestFolder folder;
+  const Path path = folder.path() / "r";
+  Registry registry = open_registry(path, {.lock_timeout = std::chrono::milliseconds(20)});
+  auto writer = must(BundleWriter::make(&registry, options_for("k")));
+  for (int64_t i = 0; i < 3; ++i) {
+    must(append(&writer, i, weights_of(i)));
+  }
+  {
+    const auto lock = must(base::FileLock::acquire(path / "writer.lock", 0, "test"));
+    CHECK(code_of(writer.seal()) == Errc::busy);
+    CHECK(code_of(append(&writer, 3, weights_of(3))) == Errc::busy);
+  }
+  must(append(&writer, 3, weights_of(3)));
+  must(writer.seal());
+  CHECK(must(registry.count({})) == 4);
+  CHECK(must(registry.verify({.deep = true})).clean());
+  for (int64_t i = 0; i < 4; ++i) {
+    const std::vector<float> weights = weights_of(i);
+    const ModelFile file = must(registry.load(must(registry.find("m4/H" + std::to_string(i)))));
+    CHECK(
+        same_floats(must(must(file.tensor("rnn.weight")).floats()), std::span(weights).first(32)));
+  }
+}
+
 TEST_CASE("keys with equal hashes are told apart") {
   // Lookup compares keys: a forged index in which all hashes are equal must still find each.
   TestFolder folder;
@@ -188,6 +213,33 @@ TEST_CASE("a header beyond the reserve is written by copying once") {
   const std::vector<float> weights = weights_of(13);
   CHECK(same_floats(must(must(file.tensor("rnn.weight")).floats()), std::span(weights).first(32)));
   CHECK(must(registry.verify({.deep = true})).clean());
+}
+
+TEST_CASE("a part whose log is damaged is reported and stops neither gc nor its key") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  {
+    auto writer = must(BundleWriter::make(&registry, options_for("k")));
+    for (int64_t i = 0; i < 3; ++i) {
+      must(append(&writer, i, weights_of(i)));
+      must(writer.flush());
+    }
+  }
+  Path log;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "r" / "tmp")) {
+    log = entry.path().extension() == ".log" ? entry.path() : log;
+  }
+  std::string bytes = must(base::read_file(log));
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  must(base::replace_file(log, bytes));
+
+  CHECK(must(registry.gc({.grace = base::Micros(0)})).damaged.size() == 1);
+  auto writer = must(BundleWriter::make(&registry, options_for("k")));
+  REQUIRE(writer.sealed().damaged.size() == 1);
+  CHECK(writer.sealed().damaged[0].find(log.string()) != std::string::npos);
+  must(append(&writer, 7, weights_of(7)));
+  CHECK(must(writer.seal()).items == 1);
+  CHECK(std::filesystem::exists(log));
 }
 
 TEST_CASE("a damaged record is refused alone") {

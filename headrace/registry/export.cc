@@ -50,6 +50,17 @@ class TarStream {
     return entry;
   }
 
+  int64_t position() const { return total_; }
+
+  /// Go back to the content of an entry that was read before.
+  Result<void> seek(int64_t position) {
+    if (::lseek(fd_.get(), position, SEEK_SET) != position) {
+      return errno_error(errno, "going back in " + file_.string());
+    }
+    total_ = position;
+    return {};
+  }
+
   Result<void> read_exactly(std::span<std::byte> out) {
     total_ += static_cast<int64_t>(out.size());
     if (total_ > kExportBytesMax) {
@@ -125,13 +136,35 @@ Result<Manifest> read_manifest(TarStream* tar) {
   return manifest;
 }
 
-/// Take one object in; its name must be expected, its size and hash must fit.
+/// Copy the object that the stream has next into the store; its hash must fit.
+Result<void> copy_object(TarStream* tar, const ObjectFile& expected, const ObjectStore& store,
+                         std::set<Path>* folders) {
+  HR_TRY(auto file, TempFile::create(store.tmp_folder()));
+  std::vector<std::byte> buffer(kCopyBytes);
+  for (int64_t left = expected.bytes; left > 0;) {
+    const auto piece = std::span(buffer).first(
+        static_cast<size_t>(std::min<int64_t>(left, static_cast<int64_t>(buffer.size()))));
+    HR_TRY(tar->read_exactly(piece));
+    HR_TRY(file.write(piece));
+    left -= static_cast<int64_t>(piece.size());
+  }
+  HR_TRY(const ObjectFile object, file.finish());
+  if (object.hash != expected.hash) {
+    return Error{Errc::corrupt, "registry: objects/" + expected.hash + " has content of hash " +
+                                    object.hash + "; the export is damaged"};
+  }
+  return store.publish(file.path(), object, folders);
+}
+
+/// Take one object in; its name must be expected, its size and hash must fit. Where it lies in the
+/// tar goes to `places`.
 Result<void> take_object(TarStream* tar, const TarEntry& entry, const ObjectStore& store,
-                         std::map<std::string, int64_t>* wanted, std::set<Path>* folders) {
+                         Manifest* manifest, std::map<std::string, int64_t>* places,
+                         std::set<Path>* folders) {
   const std::string hash =
       entry.name.substr(0, 8) == "objects/" ? entry.name.substr(8) : std::string();
-  const auto expected = wanted->find(hash);
-  if (expected == wanted->end()) {
+  const auto expected = manifest->objects.find(hash);
+  if (expected == manifest->objects.end()) {
     return Error{Errc::corrupt, "registry: the export holds " + json_quote(entry.name) +
                                     ", which manifest.json does not name (or names once only)"};
   }
@@ -140,23 +173,10 @@ Result<void> take_object(TarStream* tar, const TarEntry& entry, const ObjectStor
                                     " bytes, manifest.json says " +
                                     std::to_string(expected->second)};
   }
-  HR_TRY(auto file, TempFile::create(store.tmp_folder()));
-  std::vector<std::byte> buffer(kCopyBytes);
-  for (int64_t left = entry.bytes; left > 0;) {
-    const auto piece = std::span(buffer).first(
-        static_cast<size_t>(std::min<int64_t>(left, static_cast<int64_t>(buffer.size()))));
-    HR_TRY(tar->read_exactly(piece));
-    HR_TRY(file.write(piece));
-    left -= static_cast<int64_t>(piece.size());
-  }
-  HR_TRY(const ObjectFile object, file.finish());
-  if (object.hash != hash) {
-    return Error{Errc::corrupt, "registry: " + entry.name + " has content of hash " + object.hash +
-                                    "; the export is damaged"};
-  }
-  HR_TRY(store.publish(std::move(file), object, folders));
+  places->emplace(hash, tar->position());
+  HR_TRY(copy_object(tar, {hash, entry.bytes}, store, folders));
   fault::point("import.object");
-  wanted->erase(expected);
+  manifest->objects.erase(expected);
   return {};
 }
 
@@ -216,30 +236,42 @@ Result<ImportReport> Registry::import_file(const Path& file, const TarOptions& o
   HR_TRY(state_->check_writable());
   HR_TRY(auto tar, TarStream::open(file));
   HR_TRY(Manifest manifest, read_manifest(&tar));
+  const ObjectStore& store = state_->store;
   std::set<Path> folders;
+  std::map<std::string, int64_t> places;  // of objects in the tar
   for (;;) {
     HR_TRY(const auto entry, tar.next());
     if (!entry) {
       break;
     }
-    HR_TRY(take_object(&tar, *entry, state_->store, &manifest.objects, &folders));
+    HR_TRY(take_object(&tar, *entry, store, &manifest, &places, &folders));
   }
   for (const auto& [hash, bytes] : manifest.objects) {
-    if (state_->store.size_of(hash) != bytes) {
+    if (store.size_of(hash) != bytes) {
       return Error{Errc::corrupt, "registry: the export lacks object " + hash +
                                       ", which manifest.json names; nothing was imported"};
     }
   }
-  for (const Path& folder : folders) {
-    HR_TRY(base::sync_folder(folder));
-  }
+  HR_TRY(sync_all(folders));
+  const auto put_back = [&](const StoredArtifact& artifact) -> Result<void> {
+    const auto place = places.find(artifact.hash);
+    if (place == places.end()) {  // it was here before
+      return Error{Errc::busy, "registry: gc took object " + artifact.hash +
+                                   " before its row was there; import again"};
+    }
+    std::set<Path> changed;
+    HR_TRY(tar.seek(place->second));
+    HR_TRY(copy_object(&tar, {artifact.hash, artifact.bytes}, store, &changed));
+    return sync_all(changed);
+  };
+  fault::point("import.before_rows");
   ImportReport total;
   const std::span<const ForeignVersion> rows(manifest.versions);
   for (size_t begin = 0; begin < rows.size(); begin += kRowsPerTransaction) {
     HR_TRY(const ImportReport report,
            insert_foreign(state_.get(),
                           rows.subspan(begin, std::min(kRowsPerTransaction, rows.size() - begin)),
-                          options));
+                          options, put_back));
     total.added += report.added;
     total.known += report.known;
     fault::point("import.rows");

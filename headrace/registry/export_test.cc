@@ -240,7 +240,10 @@ TEST_CASE("what another host staged is taken in once, with its hash checked") {
   std::string bad = good;
   bad.back() = 'x';
   must(base::replace_file(file, bad));
-  CHECK(code_of(registry.import_incoming(shared)) == Errc::corrupt);
+  const ImportReport damaged_file = must(registry.import_incoming(shared));
+  REQUIRE(damaged_file.conflicts.size() == 1);
+  CHECK(damaged_file.conflicts[0].find("stage it again") != std::string::npos);
+  CHECK(must(registry.count({})) == 1);
   must(base::replace_file(file, good));
   must(registry.import_incoming(shared));
   CHECK(must(registry.count({})) == 2);
@@ -248,6 +251,33 @@ TEST_CASE("what another host staged is taken in once, with its hash checked") {
   CHECK(std::filesystem::is_empty(shared));
   CHECK(must(registry.import_incoming(shared)).added == 0);
   must(registry.load(must(registry.find("m/H1"))));
+}
+
+TEST_CASE("a staged version that conflicts, or is damaged, is set aside and stops no other") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  const Path shared = folder.path() / "shared";
+  TestModel here = test_model("m/H0", {9.0F});
+  here.version.once = "run/H0";
+  must(registry.add(here.version));
+  std::string conflicting;
+  for (int i = 0; i < 6; ++i) {
+    TestModel model = test_model("m/H" + std::to_string(i), {static_cast<float>(i)});
+    model.version.once = "run/H" + std::to_string(i);
+    const std::string uid = must(stage(shared, model.version));
+    conflicting = i == 0 ? uid : conflicting;
+  }
+  const std::string damaged(32, '0');  // the first in order
+  must(base::replace_file(shared / (damaged + ".json"), "{\"format\": \"headrace-inc"));
+
+  const ImportReport report = must(registry.import_incoming(shared));
+  CHECK(report.added == 5);
+  REQUIRE(report.conflicts.size() == 2);
+  CHECK(report.conflicts[1].find("run/H0") != std::string::npos);
+  CHECK(std::filesystem::exists(shared / (conflicting + ".mismatch")));
+  CHECK(std::filesystem::exists(shared / (damaged + ".mismatch")));
+  CHECK(must(registry.count({})) == 6);
+  CHECK(must(registry.import_incoming(shared)).conflicts.empty());
 }
 
 }  // namespace headrace::registry

@@ -171,7 +171,9 @@ Result<GcReport> Registry::gc(const GcOptions& options) {
   };
   if (!options.dry_run) {
     HR_TRY(store.empty_trash());
-    HR_TRY(seal_orphans(this, std::min(options.grace, base::Micros(kStrayTempMicros))));
+    HR_TRY(auto sealed,
+           seal_orphans(this, std::min(options.grace, base::Micros(kStrayTempMicros))));
+    report.damaged = std::move(sealed.damaged);
   }
   HR_TRY(writer.exclusive(release));
   do {

@@ -166,7 +166,7 @@ Result<ForeignVersion> foreign_from_json(const Json& json) {
 
 Result<ImportReport> insert_foreign(Registry::State* state,
                                     std::span<const ForeignVersion> versions,
-                                    const TarOptions& options) {
+                                    const TarOptions& options, const PutBack& put_back) {
   ImportReport report;
   const auto insert = [&](Database* database) -> Result<void> {
     report = {};
@@ -175,6 +175,11 @@ Result<ImportReport> insert_foreign(Registry::State* state,
       if (known) {
         ++report.known;
         continue;
+      }
+      for (const StoredArtifact& artifact : foreign.artifacts) {
+        if (!state->store.size_of(artifact.hash)) {
+          HR_TRY(put_back(artifact));
+        }
       }
       HR_TRY(insert_one(database, state, foreign, options));
       ++report.added;

@@ -2,6 +2,7 @@
 // A version that was made elsewhere, from its JSON to its row; exports and staging share it.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,9 +27,13 @@ Json foreign_json(const ForeignVersion& foreign);
 /// Checked as untrusted: names, limits, hashes, uid (`invalid_argument`, `corrupt`).
 Result<ForeignVersion> foreign_from_json(const Json& json);
 
-/// Insert those whose uid is not here yet, in one transaction; their objects are in place.
+/// Publish an object again, and sync its folder, that gc took before its row was there.
+using PutBack = std::function<Result<void>(const StoredArtifact&)>;
+
+/// Insert those whose uid is not here yet, in one transaction; their objects are in place, or
+/// `put_back` puts them there under the lock.
 Result<ImportReport> insert_foreign(Registry::State* state,
                                     std::span<const ForeignVersion> versions,
-                                    const TarOptions& options);
+                                    const TarOptions& options, const PutBack& put_back);
 
 }  // namespace headrace::registry

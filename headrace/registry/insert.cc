@@ -170,16 +170,27 @@ Result<void> compare_content(const ObjectStore& store, const Version& there,
   return {};
 }
 
-/// True when the once key is taken; fills `prepared` from the version that has it.
+/// True when the once key is taken; fills `prepared` from the version that has it. A deleted one is
+/// restored; one whose files gc took gives the key away.
 Result<bool> find_once(Database* database, const ObjectStore& store, PreparedVersion* prepared) {
-  HR_TRY(auto select, database->prepare("SELECT id FROM version WHERE once=?"));
+  HR_TRY(auto select, database->prepare("SELECT id, state FROM version WHERE once=?"));
   HR_TRY(const bool row, select.bind(std::string_view(*prepared->source->once)).step());
   if (!row) {
     return false;
   }
   const int64_t id = select.integer(0);
+  const int64_t state = select.integer(1);
+  select.reset();
+  if (state == 2) {
+    HR_TRY(auto free_key, database->prepare("UPDATE version SET once=NULL WHERE id=?"));
+    HR_TRY(free_key.bind(id).run());
+    return false;
+  }
   HR_TRY(const Version there, read_version(database, id));
   HR_TRY(compare_content(store, there, *prepared));
+  if (state == 1) {
+    HR_TRY(restore_version(database, id));
+  }
   prepared->id = id;
   prepared->version = there.version;
   prepared->existed = true;
@@ -204,9 +215,9 @@ Result<void> insert_artifacts(Database* database, const ObjectStore& store,
                                         "VALUES(?,?,?,?)"));
   for (const StoredArtifact& artifact : prepared->artifacts) {
     if (!store.size_of(artifact.hash)) {
-      // gc ran between our rename and this lock; the caller puts the bytes back.
-      prepared->vanished = true;
-      return Error{Errc::busy, "registry: object " + artifact.hash + " was collected meanwhile"};
+      // Where publish could only rename, nothing was left to put back.
+      return Error{Errc::busy, "registry: gc took object " + artifact.hash +
+                                   " before its row was there; try again, with a longer grace"};
     }
     HR_TRY(const int64_t object, intern_object(database, artifact, prepared->created.count()));
     insert.reset();
@@ -300,6 +311,11 @@ Result<void> insert_pairs(Database* database, std::string_view sql, int64_t owne
   return {};
 }
 
+Result<void> restore_version(Database* database, int64_t id) {
+  HR_TRY(auto update, database->prepare("UPDATE version SET state=0, deleted_us=NULL WHERE id=?"));
+  return update.bind(id).run();
+}
+
 Result<bool> has_uid(Database* database, const std::string& uid) {
   HR_TRY(auto select, database->prepare("SELECT 1 FROM version WHERE uid=?"));
   const auto raw = from_hex(uid);
@@ -310,7 +326,6 @@ Result<void> insert_version(Database* database, const ObjectStore& store,
                             PreparedVersion* prepared) {
   const NewVersion& source = *prepared->source;
   prepared->existed = false;
-  prepared->vanished = false;
   if (source.once) {
     HR_TRY(const bool found, find_once(database, store, prepared));
     if (found) {

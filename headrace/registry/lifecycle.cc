@@ -250,15 +250,23 @@ Result<void> Registry::remove(const Reference& reference, bool force) {
 
 Result<void> Registry::restore(const Reference& reference) {
   HR_TRY(state_->check_writable());
+  if (!reference.has_version) {
+    return Error{Errc::invalid_argument,
+                 "registry: " + reference.name +
+                     " names a model, not a version; restore NAME:VERSION (headrace models list "
+                     "--deleted shows which there are)"};
+  }
   return state_->writer.run([&](Database* database) -> Result<void> {
     HR_TRY(const Target target, find_target(database, reference, true));
     if (target.state == 2) {
       return Error{Errc::not_found, "registry: the files of " + reference_text(reference) +
                                         " were collected; what is left of it is its row"};
     }
-    HR_TRY(auto update,
-           database->prepare("UPDATE version SET state=0, deleted_us=NULL WHERE id=?"));
-    return update.bind(target.id).run();
+    if (target.state != 1) {
+      return Error{Errc::invalid_argument,
+                   "registry: " + reference_text(reference) + " is not deleted"};
+    }
+    return restore_version(database, target.id);
   });
 }
 
@@ -317,8 +325,9 @@ Result<int64_t> Registry::request_pushes(const Query& query, std::string_view ta
   do {
     HR_TRY(const Page page, list(page_query));
     const auto insert_rows = [&](Database* database) -> Result<void> {
-      HR_TRY(auto insert, database->prepare("INSERT INTO push(version_id, target) VALUES(?,?) ON "
-                                            "CONFLICT DO NOTHING"));
+      HR_TRY(auto insert,
+             database->prepare("INSERT INTO push(version_id, target) VALUES(?,?) ON CONFLICT DO "
+                               "UPDATE SET state=0, tries=0, next_us=0 WHERE state=2"));
       for (const Version& version : page.versions) {
         insert.reset();
         HR_TRY(insert.bind(version.id).bind(target).run());

@@ -128,6 +128,8 @@ TEST_CASE("a backup opens, has everything and does not change when the source do
   Registry registry = open_registry(folder.path() / "r");
   must(registry.add(test_model("m", {1.0F}).version));
   must(registry.backup(folder.path() / "copy"));
+  CHECK(std::filesystem::status(folder.path() / "copy").permissions() ==
+        std::filesystem::perms::owner_all);
   must(registry.add(test_model("m", {2.0F}).version));
   Registry copy = open_registry(folder.path() / "copy", {.create = false});
   CHECK(copy.uuid() == registry.uuid());
@@ -196,6 +198,52 @@ TEST_CASE("an unfinished push is listed with its last error until it is done") {
   must(registry.add(test_model("n", {1.0F}).version));
   CHECK(must(registry.request_pushes({}, "other")) == 2);
   CHECK(must(registry.request_pushes({}, "other")) == 0);
+}
+
+TEST_CASE("a push that was given up waits again when somebody asks for it") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r", {.push_to = {"mlflow"}});
+  must(registry.add(test_model("m", {1.0F}).version));
+  Push push = must(registry.pushes("mlflow", true, 10))[0];
+  push.state = "failed";
+  push.tries = 9;
+  push.next = base::Micros(5);
+  push.error = "no such host";
+  must(registry.record_push(push));
+  CHECK(must(registry.request_pushes({}, "mlflow")) == 1);
+  push = must(registry.pushes("mlflow", true, 10))[0];
+  CHECK(push.state == "waiting");
+  CHECK(push.tries == 0);
+  CHECK(push.next == base::Micros(0));
+}
+
+TEST_CASE("only a deleted version is restored") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  must(registry.add(test_model("m", {1.0F}).version));
+  must(registry.remove(ref("m:1")));
+  CHECK(code_of(registry.restore(ref("m"))) == Errc::invalid_argument);
+  must(registry.restore(ref("m:1")));
+  CHECK(code_of(registry.restore(ref("m:1"))) == Errc::invalid_argument);
+  CHECK(must(registry.find("m")).version == 1);
+}
+
+TEST_CASE("a once key brings its deleted version back, and is free when gc took the files") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  TestModel model = test_model("m", {1.0F});
+  model.version.once = "run/m";
+  must(registry.add(model.version));
+  must(registry.remove(ref("m:1")));
+
+  CHECK(must(registry.add(model.version)).version == 1);
+  must(registry.load(must(registry.find("m:1"))));
+
+  must(registry.remove(ref("m:1")));
+  must(registry.gc({.grace = base::Micros(0), .keep = base::Micros(0)}));
+  CHECK(must(registry.add(model.version)).version == 2);
+  must(registry.load(must(registry.find("m:2"))));
+  CHECK(must(registry.verify({.deep = true})).clean());
 }
 
 }  // namespace headrace::registry

@@ -34,6 +34,8 @@ std::atomic<int64_t>& filesystem_type() {
 namespace {
 
 constexpr size_t kCopyBytes = 1 << 20;
+constexpr int kPublishTriesMax = 100;
+constexpr int kCreateTriesMax = 100;
 
 base::Micros modified_time(const struct stat& info) {
   return std::chrono::seconds(info.st_mtim.tv_sec) + base::Micros(info.st_mtim.tv_nsec / 1000);
@@ -121,16 +123,26 @@ Result<TempFile> TempFile::create(const Path& tmp_folder) {
   TempFile file;
   char host[65] = "host";
   ::gethostname(host, sizeof host - 1);
-  std::array<std::byte, 8> nonce = {};
-  base::random_bytes(nonce);
-  file.path_ =
-      tmp_folder / (std::string(host) + "-" + std::to_string(::getpid()) + "-" + base::hex(nonce));
-  HR_TRY(file.fd_, base::open_file(file.path_, O_RDWR | O_CREAT | O_EXCL, 0600));
-  if (::flock(file.fd_.get(), LOCK_EX | LOCK_NB) != 0) {
-    return errno_error(errno, "locking " + file.path_.string());
+  for (int attempt = 0; attempt < kCreateTriesMax; ++attempt) {
+    std::array<std::byte, 8> nonce = {};
+    base::random_bytes(nonce);
+    file.path_ = tmp_folder /
+                 (std::string(host) + "-" + std::to_string(::getpid()) + "-" + base::hex(nonce));
+    HR_TRY(file.fd_, base::open_file(file.path_, O_RDWR | O_CREAT | O_EXCL, 0600));
+    fault::point("object.opened");
+    // A sweep between open and lock takes the file for nobody's: it holds the lock, or is done.
+    struct stat info = {};
+    if (::flock(file.fd_.get(), LOCK_EX | LOCK_NB) == 0) {
+      if (::fstat(file.fd_.get(), &info) == 0 && info.st_nlink > 0) {
+        fault::point("object.created");
+        return file;
+      }
+    } else if (errno != EWOULDBLOCK) {
+      return errno_error(errno, "locking " + file.path_.string());
+    }
   }
-  fault::point("object.created");
-  return file;
+  return Error{Errc::busy, "registry: every new file in " + tmp_folder.string() +
+                               " is swept before it can be locked"};
 }
 
 TempFile::TempFile(TempFile&& other) noexcept
@@ -202,47 +214,60 @@ Path ObjectStore::path_of(std::string_view hash) const {
   return objects_ / std::string(hash.substr(0, 2)) / std::string(hash);
 }
 
-Result<void> ObjectStore::publish(TempFile file, const ObjectFile& object,
+namespace {
+
+/// Give `source` its object's name; 0 or an errno. `source` stays where the file system has hard
+/// links, so that it can be published again.
+int put_name(const Path& source, const Path& target) {
+  if (::link(source.c_str(), target.c_str()) == 0) {
+    return 0;
+  }
+  if (errno != EPERM && errno != EOPNOTSUPP) {
+    return errno;
+  }
+  return ::renameat2(AT_FDCWD, source.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0
+             ? 0
+             : errno;
+}
+
+}  // namespace
+
+Result<void> ObjectStore::publish(const Path& source, const ObjectFile& object,
                                   std::set<Path>* folders) const {
   const Path target = path_of(object.hash);
-  const Path folder = target.parent_path();
-  fault::point("object.before_rename");
-  int failed = 0;
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    // RENAME_NOREPLACE is missing on some file systems (EINVAL); link is everywhere.
-    failed = ::renameat2(AT_FDCWD, file.path().c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE);
-    if (failed != 0 && errno == EINVAL) {
-      failed = ::link(file.path().c_str(), target.c_str());
-      if (failed == 0) {
-        ::unlink(file.path().c_str());
+  fault::point("object.before_link");
+  for (int attempt = 0; attempt < kPublishTriesMax; ++attempt) {
+    const int failure = put_name(source, target);
+    struct stat info = {};
+    if (failure == 0) {
+      folders->insert(target.parent_path());
+      fault::point("object.after_link");
+      return {};
+    }
+    if (failure == EEXIST) {
+      fault::point("object.exists");
+      if (::stat(target.c_str(), &info) != 0) {
+        continue;  // gc took it just now
       }
+      if (info.st_size != object.bytes) {
+        return Error{Errc::mismatch, "registry: object " + target.string() + " has " +
+                                         std::to_string(info.st_size) + " bytes, its twin has " +
+                                         std::to_string(object.bytes) +
+                                         "; run headrace models verify --deep --repair"};
+      }
+      ::utimensat(AT_FDCWD, target.c_str(), nullptr, 0);  // a hint for gc: it may fail
+      folders->insert(target.parent_path());              // its writer may not have synced it yet
+      return {};
     }
-    if (failed == 0 || errno != ENOENT) {
-      break;
+    if (failure != ENOENT || ::stat(source.c_str(), &info) != 0) {
+      return errno_error(failure, "putting " + source.string() + " at " + target.string());
     }
-    HR_TRY(make_folder(folder, folder_mode_));
+    HR_TRY(make_folder(target.parent_path(), folder_mode_));
     folders->insert(objects_);
   }
-  if (failed == 0) {
-    file.keep();
-    folders->insert(folder);
-    fault::point("object.after_rename");
-    return {};
-  }
-  if (errno != EEXIST) {
-    return errno_error(errno, "putting " + file.path().string() + " at " + target.string());
-  }
-  struct stat info = {};
-  if (::stat(target.c_str(), &info) != 0 || info.st_size != object.bytes) {
-    return Error{Errc::mismatch, "registry: object " + target.string() + " has " +
-                                     std::to_string(info.st_size) + " bytes, its twin has " +
-                                     std::to_string(object.bytes) +
-                                     "; run headrace models verify --deep --repair"};
-  }
-  ::utimensat(AT_FDCWD, target.c_str(), nullptr, 0);  // a hint for gc: it may fail without harm
-  folders->insert(folder);                            // its writer may not have synced it yet
-  fault::point("object.exists");
-  return {};
+  return Error{Errc::busy, "registry: object " + target.string() + " came and went " +
+                               std::to_string(kPublishTriesMax) +
+                               " times while it was published; run gc with a longer grace"};
 }
 
 std::optional<int64_t> ObjectStore::size_of(std::string_view hash) const {
@@ -281,7 +306,7 @@ Result<int64_t> ObjectStore::sweep_tmp(base::Micros age, bool dry_run) const {
     // them in.
     std::error_code ignored;
     if (path.extension() == ".log" ||
-        (path.extension() == ".part" &&
+        ((path.extension() == ".part" || path.extension() == ".wide") &&
          std::filesystem::exists(Path(path).replace_extension(".log"), ignored))) {
       continue;
     }

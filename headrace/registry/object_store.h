@@ -41,7 +41,7 @@ struct ObjectFile {
 };
 
 /// A file in tmp/ that grows, hashed on the way. Held under flock while it lives, so that nobody
-/// sweeps it; removed at destruction unless it was published or kept.
+/// sweeps it; removed at destruction unless it was kept.
 class TempFile {
  public:
   static Result<TempFile> create(const Path& tmp_folder);
@@ -84,10 +84,12 @@ class ObjectStore {
   const Path& objects_folder() const { return objects_; }
   Path path_of(std::string_view hash) const;
 
-  /// Put a finished temporary file in place. When the object is there already (same size:
-  /// `mismatch` otherwise), its time is renewed, which tells gc that it is wanted, and ours is
-  /// dropped. Folders that must be synced before the row is written are added to `folders`.
-  Result<void> publish(TempFile file, const ObjectFile& object, std::set<Path>* folders) const;
+  /// Put a finished file in place. When the object is there already (same size: `mismatch`
+  /// otherwise), its time is renewed, which tells gc that it is wanted. Folders that must be synced
+  /// before the row is written are added to `folders`. `source` stays (a second link): gc may take
+  /// the object until its row is there, so keep `source` until then, look again under writer.lock
+  /// and publish again.
+  Result<void> publish(const Path& source, const ObjectFile& object, std::set<Path>* folders) const;
   /// Size of the object, or nullopt when it is not there.
   std::optional<int64_t> size_of(std::string_view hash) const;
   /// Call `body` for every file under objects/ whose name is a hash.

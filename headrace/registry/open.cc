@@ -83,7 +83,8 @@ Result<void> check_only_ours(const Path& folder) {
 }
 
 Result<void> make_folder(const Path& folder, const OpenOptions& options) {
-  if (std::filesystem::exists(folder)) {
+  std::error_code code;  // what stops us from looking stops mkdir too, which says so
+  if (std::filesystem::exists(folder, code)) {
     return {};
   }
   if (folder.has_parent_path()) {

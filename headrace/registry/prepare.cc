@@ -248,14 +248,31 @@ Result<std::vector<PendingFile>> write_files(const NewVersion& version, const st
   return files;
 }
 
-Result<void> publish_files(std::vector<PendingFile> files, const ObjectStore& store,
+Result<void> publish_files(std::span<PendingFile> files, const ObjectStore& store,
                            PreparedVersion* prepared, std::set<Path>* folders) {
   prepared->artifacts.clear();
   for (PendingFile& pending : files) {
-    HR_TRY(const ObjectFile object, pending.file.finish());
-    HR_TRY(store.publish(std::move(pending.file), object, folders));
-    prepared->artifacts.push_back({std::move(pending.path), object.hash, object.bytes,
-                                   std::move(pending.kind), std::nullopt});
+    HR_TRY(pending.object, pending.file.finish());
+    HR_TRY(store.publish(pending.file.path(), pending.object, folders));
+    prepared->artifacts.push_back(
+        {pending.path, pending.object.hash, pending.object.bytes, pending.kind, std::nullopt});
+  }
+  return {};
+}
+
+Result<void> publish_missing(std::span<const PendingFile> files, const ObjectStore& store) {
+  std::set<Path> folders;
+  for (const PendingFile& pending : files) {
+    if (!store.size_of(pending.object.hash)) {
+      HR_TRY(store.publish(pending.file.path(), pending.object, &folders));
+    }
+  }
+  return sync_all(folders);
+}
+
+Result<void> sync_all(const std::set<Path>& folders) {
+  for (const Path& folder : folders) {
+    HR_TRY(base::sync_folder(folder));
   }
   return {};
 }

@@ -25,8 +25,7 @@ struct PreparedVersion {
   // Results of the insertion.
   int64_t id = 0;
   int64_t version = 0;
-  bool existed = false;   ///< the once key was there already
-  bool vanished = false;  ///< gc took an object before the row came: publish again
+  bool existed = false;  ///< the once key was there already
 };
 
 Result<void> check_version(const NewVersion& version);
@@ -42,12 +41,16 @@ struct PendingFile {
   TempFile file;
   std::string path;
   std::string kind;
+  ObjectFile object = {};  ///< once published
 };
 Result<std::vector<PendingFile>> write_files(const NewVersion& version, const std::string& header,
                                              const Path& tmp_folder);
-/// finish and publish; fills `prepared->artifacts`.
-Result<void> publish_files(std::vector<PendingFile> files, const ObjectStore& store,
+/// finish and publish; fills `prepared->artifacts`. Keep `files` until the row is there.
+Result<void> publish_files(std::span<PendingFile> files, const ObjectStore& store,
                            PreparedVersion* prepared, std::set<Path>* folders);
+/// Under writer.lock, where gc cannot come between this and the row: put back what it took.
+Result<void> publish_missing(std::span<const PendingFile> files, const ObjectStore& store);
+Result<void> sync_all(const std::set<Path>& folders);
 
 inline constexpr std::string_view kModelPath = "model.safetensors";
 std::string new_uid();

@@ -11,19 +11,6 @@
 
 namespace headrace::registry {
 
-namespace {
-
-constexpr int kPublishTriesMax = 3;
-
-Result<void> sync_all(const std::set<Path>& folders) {
-  for (const Path& folder : folders) {
-    HR_TRY(base::sync_folder(folder));
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<ModelFile> BundleCache::open(const Path& path, const std::string& hash) {
   {
     base::MutexLock lock(mu_);
@@ -55,46 +42,38 @@ Result<void> Registry::State::check_writable() const {
 
 Result<void> Registry::State::add_prepared(std::span<PreparedVersion> prepared) {
   HR_TRY(check_writable());
-  for (int attempt = 0;; ++attempt) {
-    std::vector<std::vector<PendingFile>> files;
-    for (PreparedVersion& version : prepared) {
-      HR_TRY(auto written, write_files(*version.source, version.header, store.tmp_folder()));
-      files.push_back(std::move(written));
-    }
-    // Start all writes before waiting for one: the file system then commits them together.
-    for (auto& of_version : files) {
-      for (PendingFile& pending : of_version) {
-        pending.file.start_sync();
-      }
-    }
-    std::set<Path> folders;
-    for (size_t i = 0; i < prepared.size(); ++i) {
-      HR_TRY(publish_files(std::move(files[i]), store, &prepared[i], &folders));
-    }
-    HR_TRY(sync_all(folders));
-    fault::point("add.before_rows");
-    const Result<void> result = writer.run([&](Database* database) -> Result<void> {
-      for (PreparedVersion& version : prepared) {
-        HR_TRY(insert_version(database, store, &version));
-      }
-      return {};
-    });
-    if (result.ok()) {
-      for (const PreparedVersion& version : prepared) {
-        versions_added.add(version.existed ? 0 : 1);
-        for (const StoredArtifact& artifact : version.artifacts) {
-          bytes_added.add(version.existed ? 0 : static_cast<uint64_t>(artifact.bytes));
-        }
-      }
-      return result;
-    }
-    const bool vanished =
-        std::any_of(prepared.begin(), prepared.end(),
-                    [](const PreparedVersion& version) { return version.vanished; });
-    if (!vanished || attempt + 1 == kPublishTriesMax) {
-      return result;
+  std::vector<std::vector<PendingFile>> files;
+  for (PreparedVersion& version : prepared) {
+    HR_TRY(auto written, write_files(*version.source, version.header, store.tmp_folder()));
+    files.push_back(std::move(written));
+  }
+  // Start all writes before waiting for one: the file system then commits them together.
+  for (auto& of_version : files) {
+    for (PendingFile& pending : of_version) {
+      pending.file.start_sync();
     }
   }
+  std::set<Path> folders;
+  for (size_t i = 0; i < prepared.size(); ++i) {
+    HR_TRY(publish_files(files[i], store, &prepared[i], &folders));
+  }
+  HR_TRY(sync_all(folders));
+  fault::point("add.before_rows");
+  const auto insert = [&](Database* database) -> Result<void> {
+    for (size_t i = 0; i < prepared.size(); ++i) {
+      HR_TRY(publish_missing(files[i], store));
+      HR_TRY(insert_version(database, store, &prepared[i]));
+    }
+    return {};
+  };
+  HR_TRY(writer.run(insert));
+  for (const PreparedVersion& version : prepared) {
+    versions_added.add(version.existed ? 0 : 1);
+    for (const StoredArtifact& artifact : version.artifacts) {
+      bytes_added.add(version.existed ? 0 : static_cast<uint64_t>(artifact.bytes));
+    }
+  }
+  return {};
 }
 
 Version version_of(const PreparedVersion& prepared) {

@@ -55,7 +55,8 @@ struct TarOptions {
 struct ImportReport {
   int64_t added = 0;
   int64_t known = 0;  ///< uid was there already
-  /// Staged versions whose once key belongs to other content; their JSON is renamed to .mismatch.
+  /// Staged versions that were left out, each with the reason. When its once key belongs to other
+  /// content, or its JSON is damaged, that is renamed to .mismatch; others are tried again.
   std::vector<std::string> conflicts = {};
 };
 
@@ -110,6 +111,8 @@ class HR_API Registry {
   /// Hide one version; `gc` takes its files later. A bare name is `invalid_argument`. A version
   /// under an alias needs `force` (its aliases go, logged).
   Result<void> remove(const Reference& reference, bool force = false);
+  /// Bring one deleted version back. `invalid_argument` for a bare name or what is not deleted,
+  /// `not_found` once gc took its files.
   Result<void> restore(const Reference& reference);
   Result<GcReport> gc(const GcOptions& options = {});
   Result<VerifyReport> verify(const VerifyOptions& options = {});
@@ -124,13 +127,15 @@ class HR_API Registry {
   /// Copy a version's files into `folder` under their names; an item of a bundle becomes a model
   /// file of its own. Returns the paths written.
   Result<std::vector<Path>> get(const Version& version, const Path& folder) const;
-  /// Take in what other hosts staged (`stage`) in `folder`; what was taken is deleted there.
+  /// Take in what other hosts staged (`stage`) in `folder`; what was taken is deleted there. One
+  /// that cannot be taken goes to `conflicts` and stops no other.
   Result<ImportReport> import_incoming(const Path& folder);
 
   Result<std::vector<Push>> pushes(std::string_view target, bool unfinished_only,
                                    int64_t limit) const;
   Result<void> record_push(const Push& push);
-  /// Add a push row for every version of `query` that has none for `target`; returns how many.
+  /// Ask for a push of every version of `query` to `target` that has none there, or whose push was
+  /// given up; returns how many.
   Result<int64_t> request_pushes(const Query& query, std::string_view target);
 
   /// Run one SELECT on a read-only connection. Row by row as JSON values.

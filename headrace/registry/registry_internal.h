@@ -63,8 +63,7 @@ struct Registry::State {
     return options.board == nullptr ? base::Counter() : options.board->counter(info);
   }
   Result<void> check_writable() const;
-  /// Publish and insert all of `prepared` in one transaction; objects that gc took meanwhile are
-  /// written again.
+  /// Publish and insert all of `prepared` in one transaction.
   Result<void> add_prepared(std::span<PreparedVersion> prepared);
 };
 

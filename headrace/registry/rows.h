@@ -34,6 +34,8 @@ Result<void> read_details(Database* database, std::span<Version> versions);
 Result<int64_t> intern_object(Database* database, const StoredArtifact& artifact, int64_t now_us);
 Result<void> insert_pairs(Database* database, std::string_view sql, int64_t owner,
                           std::span<const Pair> pairs);
+/// Make a deleted version ready again.
+Result<void> restore_version(Database* database, int64_t id);
 Result<bool> has_uid(Database* database, const std::string& uid);
 std::vector<std::byte> from_hex(std::string_view hex);
 

@@ -185,6 +185,8 @@ struct GcReport {
   int64_t stray = 0;       ///< files in objects/ without a row
   int64_t temporary = 0;   ///< files in tmp/ whose owner is gone
   int64_t bytes_kept = 0;  ///< reachable
+  /// Parts of bundles that could not be sealed, with the reason; they stay.
+  std::vector<std::string> damaged = {};
 };
 
 struct VerifyOptions {

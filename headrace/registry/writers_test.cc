@@ -13,7 +13,9 @@
 
 #include "headrace/base/thread.h"
 #include "headrace/registry/bundle.h"
+#include "headrace/registry/bundle_part.h"
 #include "headrace/registry/fault.h"
+#include "headrace/registry/prepare.h"
 #include "headrace/registry/schema.h"
 #include "headrace/registry/test_models.h"
 #include "headrace/registry/test_process.h"
@@ -103,6 +105,42 @@ int write_many(const Path& folder, const Path& report_path, int writer) {
     }
   }
   return 0;
+}
+
+Path gc_folder;
+std::string gc_point;
+int gc_passes = 0;
+
+/// Another process with the shortest grace there is, every other time that this one passes a point.
+void gc_at_point(const char* point) {
+  if (gc_point == point && ++gc_passes % 2 == 0) {
+    fault::hook() = nullptr;
+    Registry other =
+        must(Registry::open(gc_folder, {.lock_timeout = std::chrono::milliseconds(20)}));
+    const auto collected = other.gc({.grace = base::Micros(0), .keep = base::Micros(0)});
+    // Where this one holds the writer's lock, gc of another process would wait.
+    REQUIRE((collected.ok() || collected.error().code() == Errc::busy));
+    fault::hook() = gc_at_point;
+  }
+}
+
+Result<SealReport> write_small_bundle(Registry* registry) {
+  BundleOptions options;
+  options.key = "small";
+  options.kind = "deepar";
+  options.header.set("dictionary", std::string(70'000, 'x'));
+  options.parameters = {{"w", {2}}};
+  HR_TRY(auto writer, BundleWriter::make(registry, options));
+  for (const char* key : {"a", "b", "c"}) {
+    const std::vector<float> weights = {1.0F, static_cast<float>(key[0])};
+    ItemRecord item;
+    item.key = key;
+    item.name = std::string("bundled/") + key;
+    item.weights = weights;
+    HR_TRY(writer.append(item));
+    HR_TRY(writer.flush());
+  }
+  return writer.seal();
 }
 
 }  // namespace
@@ -286,9 +324,7 @@ TEST_CASE(
   TestProcess collector([&] {
     Registry registry = open_registry(path);
     while (!std::filesystem::exists(folder.path() / "done")) {
-      // A file without a row may be one that is just being published again: only its age tells, so
-      // grace must be longer than a publish takes.
-      must(registry.gc({.grace = std::chrono::seconds(2), .keep = base::Micros(0)}));
+      must(registry.gc({.grace = base::Micros(0), .keep = base::Micros(0)}));
     }
     return 0;
   });
@@ -300,6 +336,71 @@ TEST_CASE(
   Registry registry = open_registry(path);
   CHECK(must(registry.count({})) == 3);
   CHECK(must(registry.verify({.deep = true})).clean());
+}
+
+TEST_CASE("gc with no grace at any point of an add, a bundle or an import takes nothing of it") {
+  const char* points[] = {"object.opened",      "object.created",       "object.before_link",
+                          "object.after_link",  "object.exists",        "add.before_rows",
+                          "import.before_rows", "incoming.before_rows", "bundle.after_record",
+                          "bundle.copied",      "bundle.finished",      "bundle.before_forget"};
+  for (int round = 0; round < 2 * static_cast<int>(std::size(points)); ++round) {
+    const std::string point = points[round / 2];
+    CAPTURE(point);
+    TestFolder folder(TestFolder::memory());
+    const Path path = folder.path() / "r";
+    Registry source = open_registry(folder.path() / "source");
+    must(source.add(test_model("imported", {3.0F}).version));
+    must(source.export_file({}, folder.path() / "x.tar"));
+    must(stage(folder.path() / "shared", test_model("staged", {4.0F}).version));
+    Registry registry = open_registry(path);
+    must(registry.add(test_model("there", {1.0F}).version));
+    must(registry.remove(must(parse_reference("there:1"))));
+
+    gc_folder = path;
+    gc_point = point;
+    gc_passes = round;
+    fault::hook() = gc_at_point;
+    const auto first = registry.add(test_model("m", {1.0F}).version);
+    const auto import = registry.import_file(folder.path() / "x.tar");
+    const auto incoming = registry.import_incoming(folder.path() / "shared");
+    const auto sealed = write_small_bundle(&registry);
+    fault::hook() = nullptr;
+
+    must(first);
+    must(import);
+    must(incoming);
+    CHECK(must(sealed).items == 3);
+    CHECK(must(registry.count({})) == 6);
+    must(registry.gc({.grace = base::Micros(0), .keep = base::Micros(0)}));
+    CHECK(must(registry.verify({.deep = true})).findings.empty());
+  }
+}
+
+TEST_CASE("a bundle whose rows did not come is put in place again after gc") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  const ObjectStore store(registry.folder());
+  BundleOptions options;
+  options.key = "k";
+  options.kind = "deepar";
+  options.parameters = {{"w", {2}}};
+  auto part = must(BundlePart::create(store, must(part_shape(options))));
+  const std::vector<float> weights = {1.0F, 2.0F};
+  ItemRecord record;
+  record.weights = weights;
+  PartItem item;
+  item.key = "a";
+  item.uid = new_uid();
+  item.version.name = "m";
+  item.version.kind = "deepar";
+  must(part.append(record, item));
+  const ObjectFile object = must(part.finish());
+
+  must(part.put_in_place(object));
+  must(registry.gc({.grace = base::Micros(0)}));  // a commit that failed left it without a row
+  CHECK(!store.size_of(object.hash));
+  must(part.put_in_place(object));
+  CHECK(store.size_of(object.hash) == object.bytes);
 }
 
 TEST_CASE("threads of one process share transactions and each gets its own version") {
@@ -390,6 +491,9 @@ TEST_CASE("a folder with other files never becomes a registry") {
   CHECK(code_of(Registry::open(folder.path())) == Errc::invalid_argument);
   CHECK(code_of(Registry::open(folder.path(), {.create = false})) == Errc::not_found);
   CHECK(code_of(Registry::open(folder.path() / "absent", {.create = false})) == Errc::not_found);
+  const auto too_long = Registry::open(folder.path() / std::string(300, 'x'));
+  REQUIRE(!too_long.ok());
+  CHECK(too_long.error().message().find("making folder") != std::string::npos);
   const auto entries = std::filesystem::directory_iterator(folder.path());
   CHECK(std::distance(begin(entries), end(entries)) == 1);
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/jobs/series_table.h"
-
 #include <doctest/doctest.h>
 
 #include "headrace/base/test_folder.h"
+#include "headrace/jobs/series_table.h"
 #include "headrace/lake/test_tables.h"
 
 namespace headrace::jobs {

@@ -59,7 +59,7 @@ TEST_CASE("errors of the system get the code that a caller acts on") {
   CHECK(errno_error(EEXIST, "making").code() == Errc::already_exists);
   CHECK(errno_error(ENOMEM, "mapping").code() == Errc::out_of_memory);
   CHECK(errno_error(EACCES, "opening a").code() == Errc::io);
-  CHECK(errno_error(EACCES, "opening a").message() == "opening a: Permission denied");
+  CHECK(errno_error(EACCES, "opening a").message().starts_with("opening a: Permission denied"));
 }
 
 TEST_CASE("every code has the name that JSON shows") {

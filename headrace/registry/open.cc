@@ -166,7 +166,9 @@ Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& opt
                                         "makes one"};
     }
     const std::string how = " (HEADRACE_REGISTRY, --registry)";
-    if (std::filesystem::exists(folder, code)) {
+    // Asked once: between two questions another process may have made the folder.
+    const auto found = std::filesystem::status(folder, code);
+    if (std::filesystem::exists(found) && !std::filesystem::is_directory(found)) {
       return Error{
           Errc::invalid_argument,
           "registry: " + folder.string() + " is a file, not a folder; name another place" + how};

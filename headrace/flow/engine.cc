@@ -222,25 +222,32 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
 /// Did an activity fail that this one, or a container of it, waited for through any number of
 /// others?
 bool Engine::State::follows_failure(const ActivityRun& run) const {
-  const Scope& scope = *run.scope;
-  std::vector<bool> seen(scope.runs.size(), false);
-  std::vector<const ActivityRun*> todo = {&run};
-  while (!todo.empty()) {
-    const ActivityRun* later = todo.back();
-    todo.pop_back();
-    for (const Dependency& dependency : later->activity->dependencies) {
+  const auto before = waited_for(run);
+  return std::any_of(before.begin(), before.end(),
+                     [](const ActivityRun* one) {
+                       return one->status == Status::failed || one->status == Status::cancelled;
+                     }) ||
+         (run.scope->owner != nullptr && follows_failure(*run.scope->owner));
+}
+
+/// What `run` waited for within its scope, through any number of others.
+std::vector<const ActivityRun*> Engine::State::waited_for(const ActivityRun& run) const {
+  std::vector<bool> seen(run.scope->runs.size(), false);
+  std::vector<const ActivityRun*> found;
+  const auto visit = [&](const ActivityRun& later) {
+    for (const Dependency& dependency : later.activity->dependencies) {
       const auto index = static_cast<size_t>(dependency.index);
-      const ActivityRun& before = scope.runs[index];
-      if (before.status == Status::failed || before.status == Status::cancelled) {
-        return true;
-      }
       if (!seen[index]) {
         seen[index] = true;
-        todo.push_back(&before);
+        found.push_back(&run.scope->runs[index]);
       }
     }
+  };
+  visit(run);
+  for (size_t next = 0; next < found.size(); ++next) {
+    visit(*found[next]);
   }
-  return scope.owner != nullptr && follows_failure(*scope.owner);
+  return found;
 }
 
 void Engine::State::on_tick() {
@@ -597,7 +604,7 @@ void Engine::State::finish_run() {
   const ActivityRun* cause = nullptr;
   status = cancelling ? Status::cancelled : judge(*root, &cause);
   if (cause != nullptr && cause->error != nullptr) {
-    error = explain(*root, *cause);
+    error = explain(*cause);
   }
   Report report;
   report.kind = Report::Kind::run;

@@ -226,7 +226,7 @@ void Engine::State::iteration_done(Scope* scope) {
                                              ""};
     const bool told = cause != nullptr && cause->error != nullptr;
     note_failure(&loop, told ? *cause : scope->runs[0], *scope,
-                 told ? explain(*scope, *cause) : kCancelled);
+                 told ? explain(*cause) : kCancelled);
     if (budget_used_up(loop)) {
       loop.stopped = true;
       if (loop.budget.cancel_running) {

@@ -40,22 +40,11 @@ Status Engine::State::judge(const Scope& scope, const ActivityRun** cause) const
 
 /// The error of `cause`. What it waited for may have failed first, and the rest follows from that:
 /// then the first failure is named too.
-ActivityError Engine::State::explain(const Scope& scope, const ActivityRun& cause) const {
+ActivityError Engine::State::explain(const ActivityRun& cause) const {
   const ActivityRun* first = &cause;
-  std::vector<bool> seen(scope.runs.size());
-  std::vector<const ActivityRun*> open = {&cause};
-  while (!open.empty()) {
-    const ActivityRun* run = open.back();
-    open.pop_back();
+  for (const ActivityRun* run : waited_for(cause)) {
     if (run->status == Status::failed && run->error != nullptr && run->ended <= first->ended) {
       first = run;
-    }
-    for (const Dependency& dependency : run->activity->dependencies) {
-      const auto index = static_cast<size_t>(dependency.index);
-      if (!seen[index]) {
-        seen[index] = true;
-        open.push_back(&scope.runs[index]);
-      }
     }
   }
   ActivityError why = *cause.error;
@@ -175,7 +164,7 @@ void Engine::State::report_item(const Scope& scope, Status judged, const Activit
     }
   }
   if (cause != nullptr && cause->error != nullptr) {
-    report.error = explain(scope, *cause);
+    report.error = explain(*cause);
   }
   if (options.report_outputs) {
     report.log = log_of(cause != nullptr ? *cause : *last);

@@ -102,6 +102,7 @@ struct Engine::State {
   Result<void> on_items(ItemsKnown event);
   Result<void> on_attempt(AttemptEnded event);
   bool follows_failure(const ActivityRun& run) const;
+  std::vector<const ActivityRun*> waited_for(const ActivityRun& run) const;
   void on_tick();
   void on_cancel(const CancelRequested& event);
   void on_resumed(const Resumed& event);
@@ -173,7 +174,7 @@ struct Engine::State {
   std::string key_path(const Scope* scope) const;
   std::string log_of(const ActivityRun& run) const;
   Status judge(const Scope& scope, const ActivityRun** cause) const;
-  ActivityError explain(const Scope& scope, const ActivityRun& cause) const;
+  ActivityError explain(const ActivityRun& cause) const;
   void report_activity(const ActivityRun& run, bool begins);
   void report_item(const Scope& scope, Status status, const ActivityRun* cause);
   void report_not_started(const ActivityRun& run);

@@ -137,7 +137,7 @@ Result<int> evaluate(const Arguments& arguments) {
   spec.frequency = frequency.name();  // few rows of actuals may not tell it
   HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
   const auto season = static_cast<int>(arguments.integer("season").value_or(0));
-  HR_TRY(const auto comparison, jobs::judge(forecasts, history, actuals, season));
+  HR_TRY(const auto comparison, jobs::judge(forecasts, history.set, actuals.set, season));
   return print_comparison(comparison, arguments.flag("json"));
 }
 

@@ -112,12 +112,17 @@ Model naive_model(const Series& series, const TrainOptions& options, Method meth
   return model;
 }
 
-/// Train without a tail to watch.
-void train_unwatched(TrainOptions* options) {
+/// Nothing is held out, so nothing can be asked of it.
+void leave_out_validation(TrainOptions* options) {
   options->validation_windows = 0;
   options->monitor = "training";
   options->patience = 0;
   options->refit = "none";
+}
+
+/// Train without a tail to watch, and not for long.
+void train_unwatched(TrainOptions* options) {
+  leave_out_validation(options);
   options->epochs = std::min(options->epochs, kUnvalidatedEpochs);
 }
 
@@ -168,6 +173,30 @@ std::span<const float> start_of(const Model* warm, int member) {
   return warm == nullptr ? std::span<const float>()
                          : std::span<const float>(
                                warm->members[static_cast<size_t>(member) % warm->members.size()]);
+}
+
+/// A tail that most series are too short for is shortened, so that it does not take them out of the
+/// training.
+void shorten_for_most(std::span<const Series> series, TrainOptions* options,
+                      std::vector<std::string>* notes) {
+  const int asked = options->validation_windows;
+  const auto most_fit = [&] {
+    const int64_t needed = int64_t{options->validation_windows + 1} * options->horizon;
+    const auto fit = std::count_if(series.begin(), series.end(),
+                                   [&](const Series& s) { return s.length() >= needed; });
+    return 2 * fit >= std::ssize(series);
+  };
+  while (options->validation_windows > 0 && !most_fit()) {
+    --options->validation_windows;
+  }
+  if (options->validation_windows == asked) {
+    return;
+  }
+  notes->push_back(fmt::format("most series leave room for {} of {} validation windows",
+                               options->validation_windows, asked));
+  if (options->validation_windows == 0) {
+    leave_out_validation(options);
+  }
 }
 
 /// Series a global model can be trained on, by id; the others with a note.
@@ -287,6 +316,7 @@ Result<Trained> train_global(std::span<const Series> series, const TrainOptions&
                              const TrainContext& context) {
   HR_TRY(TrainOptions resolved, resolve(follow_warm(options, context.warm), Scope::global));
   Trained trained;
+  shorten_for_most(series, &resolved, &trained.notes);
   const std::vector<const Series*> usable = usable_series(series, resolved, &trained.notes);
   if (usable.empty()) {
     return Error{Errc::invalid_argument,

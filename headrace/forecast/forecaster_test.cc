@@ -497,6 +497,24 @@ TEST_CASE("a validation tail without a value is left out, with a note, in both s
       notes_mention(train_local(unobserved, options).value(), "no value of the validation"));
 }
 
+TEST_CASE("a validation tail that most series have no room for is shortened, not the training") {
+  TrainOptions options = quick_options(6);
+  options.validation_windows = 2;
+  std::vector<Series> series = {wave("A", 100), wave("B", 17), wave("C", 12)};  // 18 are needed
+  const Trained one = train_global(series, options).value();
+  CHECK(notes_mention(one, "most series leave room for 1 of 2 validation windows"));
+  CHECK(one.model.options.get_integer("validation_windows") == 1);
+
+  series = {wave("A", 11), wave("B", 10)};
+  const Trained none = train_global(series, options).value();
+  CHECK(none.model.options.get_integer("validation_windows") == 0);
+  CHECK(none.model.training.at("monitor").string() == "training");
+
+  series = {wave("A", 100), wave("B", 100), wave("C", 12)};  // one short series changes nothing
+  const Trained both = train_global(series, options).value();
+  CHECK(both.model.options.get_integer("validation_windows") == 2);
+}
+
 TEST_CASE("a global model that nothing can be trained on says why of the first series") {
   TrainOptions options = quick_options();
   options.distribution = "negative_binomial";

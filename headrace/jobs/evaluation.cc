@@ -171,14 +171,13 @@ Json spec_json(const TableSpec& spec) {
 }  // namespace
 
 Result<forecast::Comparison> judge(std::span<const forecast::Forecast> forecasts,
-                                   const SeriesTable& history, const SeriesTable& actuals,
-                                   int season) {
-  HR_TRY(auto comparison,
-         forecast::evaluate(forecasts, history.set.series, actuals.set.series, season));
+                                   const forecast::SeriesSet& history,
+                                   const forecast::SeriesSet& actuals, int season) {
+  HR_TRY(auto comparison, forecast::evaluate(forecasts, history.series, actuals.series, season));
   for (forecast::ItemError& absent : comparison.errors) {
     for (const auto& [table, name] :
          {std::pair(&history, "history"), std::pair(&actuals, "actuals")}) {
-      const auto& causes = table->set.errors;
+      const auto& causes = table->errors;
       const auto cause = std::find_if(causes.begin(), causes.end(),
                                       [&](const auto& one) { return one.item == absent.item; });
       if (cause != causes.end()) {
@@ -215,7 +214,7 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
   } else {
     HR_TRY(const SeriesTable history, load_series(table));
     HR_TRY(const SeriesTable future, load_series(actuals), "actuals");
-    HR_TRY(const auto comparison, judge(forecasts, history, future, common_season(stored)));
+    HR_TRY(const auto comparison, judge(forecasts, history.set, future.set, common_season(stored)));
     for (const forecast::ItemError& bad : comparison.errors) {
       base::log_warning("not judged: " + bad.error.message());
     }

@@ -18,8 +18,8 @@ namespace headrace::jobs {
 /// `forecast::evaluate` on what was read of two tables: an item whose rows could not be used has
 /// what is wrong with them in `errors`, not their absence.
 HR_API Result<forecast::Comparison> judge(std::span<const forecast::Forecast> forecasts,
-                                          const SeriesTable& history, const SeriesTable& actuals,
-                                          int season = 0);
+                                          const forecast::SeriesSet& history,
+                                          const forecast::SeriesSet& actuals, int season = 0);
 
 /// Evaluate the forecasts stored under `run_folder`. `table` is the past they were made from,
 /// `actuals` what came; with an empty url the backtests that chose the models are summed up

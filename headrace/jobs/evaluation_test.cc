@@ -83,7 +83,7 @@ TEST_CASE("the quantile losses are those reckoned by hand") {
       load_series(csv(folder, "actuals.csv", "a,2026-01-05,8\na,2026-01-06,10\n")).value();
   const std::vector<forecast::Forecast> forecasts = {example_forecast("a").forecast};
 
-  const auto comparison = judge(forecasts, history, actuals);
+  const auto comparison = judge(forecasts, history.set, actuals.set);
 
   REQUIRE(comparison.ok());
   const forecast::Metrics total = comparison->model.total();
@@ -104,7 +104,7 @@ TEST_CASE("an item that cannot be judged says what is wrong with its rows") {
                                                      example_forecast("b").forecast,
                                                      example_forecast("c").forecast};
 
-  const auto comparison = judge(forecasts, history, actuals);
+  const auto comparison = judge(forecasts, history.set, actuals.set);
 
   REQUIRE(comparison.ok());
   CHECK(comparison->model.items().size() == 1);

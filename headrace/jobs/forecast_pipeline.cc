@@ -6,6 +6,7 @@
 
 #include "headrace/base/pool.h"
 #include "headrace/forecast/options.h"
+#include "headrace/forecast/selection.h"
 
 namespace headrace::jobs {
 
@@ -69,10 +70,18 @@ Json for_each(std::string_view name, std::string_view items, int batch_count, Js
                                                         {"activities", std::move(activities)}})}});
 }
 
-/// The options of the global stage: those that were given, but for what needs the validation tail
-/// that only local training has by default.
+bool is_parity(const ForecastPipeline& spec) {
+  forecast::TrainOptions given;
+  return forecast::set_options(&given, spec.train).ok() && given.parity;
+}
+
+/// The options of the global stage: those that were given, but for how a local model ends its
+/// training. It leaves out the windows on which it is compared with the others later.
 Json global_options(const ForecastPipeline& spec) {
   Json out = Json::object();
+  if (!is_parity(spec)) {
+    out.set("validation_windows", forecast::SelectOptions().windows);
+  }
   for (const auto& [name, value] : spec.train.members()) {
     if (name != "refit" && name != "monitor" && name != "patience") {
       out.set(name, value);
@@ -85,10 +94,9 @@ Json global_options(const ForecastPipeline& spec) {
 /// where a few steps go a long way and many overfit.
 Json local_options(const ForecastPipeline& spec) {
   Json out = spec.train;
-  forecast::TrainOptions given;
-  const bool is_parity = forecast::set_options(&given, out).ok() && given.parity;
+  const bool shorter = starts_warm(spec) && !is_parity(spec);
   const auto otherwise = [&](std::string_view name, int64_t value) {
-    if (starts_warm(spec) && !is_parity && out.find(name) == nullptr) {
+    if (shorter && out.find(name) == nullptr) {
       out.set(name, value);
     }
   };

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "headrace/forecast/selection.h"
+
 namespace headrace::jobs {
 
 namespace {
@@ -64,6 +66,16 @@ TEST_CASE("options of the validation tail go to the local stage alone") {
     CHECK(looped(*pipeline, "TrainGlobal").at("train").find(name) == nullptr);
     CHECK(looped(*pipeline, "TrainEach").at("train").find(name) != nullptr);
   }
+}
+
+TEST_CASE("global members leave out the windows on which they are compared") {
+  ForecastPipeline spec = sales();
+  const Json usual = forecast_pipeline(spec).value();
+  CHECK(looped(usual, "TrainGlobal").at("train").at("validation_windows").integer() ==
+        forecast::SelectOptions().windows);
+  spec.train.set("validation_windows", "5");
+  const Json told = forecast_pipeline(spec).value();
+  CHECK(looped(told, "TrainGlobal").at("train").at("validation_windows").string() == "5");
 }
 
 TEST_CASE("options that a stage refuses are told before there is a document") {

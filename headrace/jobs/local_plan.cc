@@ -38,9 +38,7 @@ Result<std::optional<forecast::Trained>> train_own(const forecast::Series& serie
                                                    const std::function<bool()>& should_stop) {
   forecast::TrainContext context;
   context.warm = plan.warm_start ? plan.global : nullptr;
-  if (should_stop) {
-    context.progress = [&](const forecast::TrainProgress&) { return !should_stop(); };
-  }
+  context.stop = should_stop;
   auto trained = forecast::train_local(series, train_options(series, plan), context);
   if (trained.ok()) {
     return std::optional(std::move(*trained));
@@ -74,6 +72,20 @@ Result<void> choose(const forecast::Series& series, const LocalPlan& plan,
   outcome->model = *candidates[best].model;
   outcome->model.naive_share = outcome->naive_share;
   return {};
+}
+
+/// A comparison flatters a global model that was trained on the windows: say so.
+void note_windows_seen(const forecast::Series& series, const LocalPlan& plan,
+                       LocalOutcome* outcome) {
+  const int windows = selection_windows(series, plan);
+  const int64_t left_out =
+      plan.global == nullptr ? windows : plan.global->options.get_integer("validation_windows");
+  if (left_out < windows) {
+    outcome->notes.push_back(
+        "the global model was trained on " + std::to_string(windows - left_out) + " of the " +
+        std::to_string(windows) + " windows it is compared on; train it with validation_windows " +
+        std::to_string(windows) + " for a fair choice");
+  }
 }
 
 }  // namespace
@@ -114,6 +126,7 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
     outcome.winner = taken->name;
     outcome.model = *taken->model;
   } else {
+    note_windows_seen(series, plan, &outcome);
     HR_TRY(choose(series, plan, candidates, &outcome));
   }
 

@@ -38,8 +38,8 @@ struct LocalOutcome {
 
 /// Train, choose and forecast one series on the calling thread. A series that is too short for a
 /// model of its own falls back to `global`, else to a naive method, and says so in `winner` and
-/// `notes`. The result depends on the series and the plan alone. `should_stop` is asked after each
-/// epoch; true ends with `cancelled`.
+/// `notes`. The result depends on the series and the plan alone. `should_stop` is asked every few
+/// steps; true ends with `cancelled`.
 HR_API Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& plan,
                                       const std::function<bool()>& should_stop = {});
 

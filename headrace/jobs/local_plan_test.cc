@@ -78,6 +78,7 @@ TEST_CASE("a global model competes and may be started from") {
 
   REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
   REQUIRE(outcome->scores.size() == 3);
+  CHECK(notes_mention(*outcome, "the global model was trained on"));  // it held nothing out
   const auto best =
       std::min_element(outcome->scores.begin(), outcome->scores.end(),
                        [](const auto& a, const auto& b) { return a.score < b.score; });

@@ -67,7 +67,12 @@ Result<forecast::ModelSpec> spec_of_models(const registry::Registry& registry,
   if (shared) {
     return shared->spec;
   }
-  HR_TRY(const forecast::Model one, load_model(registry, any_below(registry, model)->reference()));
+  const auto below = any_below(registry, model);
+  if (!below) {
+    return Error{Errc::not_found,
+                 "registry: the models below \"" + model + "/\" were deleted just now"};
+  }
+  HR_TRY(const forecast::Model one, load_model(registry, below->reference()));
   return one.spec;
 }
 

@@ -168,14 +168,16 @@ class PushedModels:
             data[columns].to_csv(table, index=False, date_format="%Y-%m-%dT%H:%M:%S")
             self._run(table, out, params)
             frame = pd.read_csv(out, dtype={"item_id": str})
-        frame = frame.rename(columns={"item_id": "item"})
+        frame = frame.drop(columns=["step", "model"]).rename(
+            columns=lambda name: "item" if name == "item_id" else name.removeprefix("q")
+        )
         frame["timestamp"] = pd.to_datetime(frame["timestamp"])
         return frame
 
     def _run(self, table: Path, out: Path, params: dict[str, Any]) -> None:
         words = [str(_cli.binary()), "forecast", "predict", str(table)]
         words += ["--model", self._model, "--registry", str(self._registry.folder)]
-        words += ["--id", "item", "--output", str(out)]
+        words += ["--id", "item", "--out", str(out)]
         for name, flag in (("horizon", "--horizon"), ("num_samples", "--samples")):
             if params.get(name):
                 words += [flag, str(int(params[name]))]

@@ -26,6 +26,7 @@
 #include "headrace/forecast/forecaster.h"
 #include "headrace/forecast/onnx.h"
 #include "headrace/forecast/options.h"
+#include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_table.h"
 #include "headrace/jobs/series_table.h"
 
@@ -118,9 +119,7 @@ std::span<const Series> all(const SeriesHandle& handle) { return handle.set.seri
 nb::tuple train_local(const SeriesHandle& series, const std::string& options_json,
                       const std::optional<Model>& warm, int threads, const nb::object& progress) {
   const auto options = options_of<forecast::TrainOptions>(options_json);
-  or_throw(Result<void>(forecast::resolve(options, Scope::local).ok()
-                            ? Result<void>()
-                            : forecast::resolve(options, Scope::local).error()));
+  static_cast<void>(or_throw(forecast::resolve(options, Scope::local)));
   const std::vector<Series>& all_series = series.set.series;
   std::vector<std::optional<Result<forecast::Trained>>> results(all_series.size());
   run_waiting(progress, [&](Waiting* waiting) {
@@ -386,7 +385,7 @@ nb::tuple evaluate(const nb::object& forecasts, const SeriesHandle& training,
   {
     const nb::gil_scoped_release release;
     const auto items = or_throw(jobs::forecasts_of(*reader, "forecasts", training.set.frequency));
-    comparison = or_throw(forecast::evaluate(items, all(training), all(actual), season));
+    comparison = or_throw(jobs::judge(items, training.set, actual.set, season));
   }
   return scores_of(comparison, {});
 }

@@ -85,8 +85,9 @@ def commands_page(binary: str) -> str:
 
 METRICS_HEAD = """# Metrics
 
-Every process counts on a board in shared memory ([its format](../formats/board.md)); counting costs
-nanoseconds and never blocks. Exporters will show a metric as `headrace_` + its name with `_` for
+Counting is on a board in shared memory ([its format](../formats/board.md)): it costs nanoseconds
+and never blocks. So far the registry alone counts, where a program gives it a board; the command
+makes none yet. Exporters will show a metric as `headrace_` + its name with `_` for
 the dot, counters with `_total` behind. This page is made from `headrace/base/metric_names.h`.
 
 | metric | type | unit | meaning |

@@ -490,8 +490,8 @@ std::vector<Command> moving_commands() {
                     .help = "overwrite aliases that were changed in MLflow",
                     .kind = OptionKind::flag},
                    {.name = "--give-up",
-                    .help = "seconds after which a failing version is given "
-                            "up",
+                    .help = "seconds of failing tries, each counted as ten minutes, after "
+                            "which a version is given up",
                     .kind = OptionKind::integer,
                     .default_text = "604800"}},
        .run = runs(run_push)}};

@@ -169,14 +169,14 @@ def drain(r: registry.Registry, mirror: Mirror, options: argparse.Namespace) -> 
 
 
 def _note_failure(r: registry.Registry, unit: Unit, error: Exception, give_up_s: float) -> None:
-    age = time.time() - min(v.created.timestamp() for v in unit.versions)
     for push in unit.pushes:
         tries = push["tries"] + 1
         pause = min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(tries - 1, 10))
         r.record_push(
             {
                 **push,
-                "state": "failed" if age > give_up_s else "waiting",
+                # Counted in tries of the longest pause: a version is not to blame for its age.
+                "state": "failed" if tries * BACKOFF_MAX_S > give_up_s else "waiting",
                 "tries": tries,
                 "next_us": int((time.time() + pause) * 1e6),
                 "error": _text_of(error),

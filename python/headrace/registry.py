@@ -395,7 +395,7 @@ class Bundle:
     ) -> None:
         self._writer = writer
         self._kind = kind
-        self._parameters = list(parameters)
+        self._parameters = {p: tuple(shape) for p, shape in parameters.items()}
         self._scalars = list(scalars)
 
     def __enter__(self) -> Bundle:
@@ -430,6 +430,17 @@ class Bundle:
     ) -> None:
         """Add one item: `name` is the model's, `key` the item's in the bundle."""
         document, _, _ = _document(name, None, kind=self._kind, **details)
+        if set(weights) != set(self._parameters):
+            raise InvalidArgument(
+                f"registry: {name}: the weights are {', '.join(weights)}, not those of the bundle: "
+                f"{', '.join(self._parameters)}"
+            )
+        for parameter, shape in self._parameters.items():
+            if np.shape(weights[parameter]) != shape:
+                raise InvalidArgument(
+                    f"registry: {name}: {parameter} has shape {np.shape(weights[parameter])}; the "
+                    f"bundle declares {shape}"
+                )
         parts = [np.asarray(weights[p], "<f4").reshape(-1) for p in self._parameters]
         values = np.array([(scalars or {})[s] for s in self._scalars], "<f8")
         self._open().append(document, key, np.concatenate(parts), values)
@@ -498,7 +509,7 @@ def stage(
 
 def _document(
     name: str,
-    model: ModelSource,
+    model: ModelSource = None,
     *,
     state_dict: Mapping[str, Any] | None = None,
     kind: str | None = None,
@@ -660,7 +671,6 @@ def _arrow_text(pa: Any, offsets: Array, data: Array, valid: Array) -> Any:  # n
 # --- two copies of SQLite in one process -------------------------------------------------------
 
 _guarded: set[str] = set()
-_guarded_inodes: set[tuple[int, int]] = set()
 
 
 def _guard(path: Path) -> None:
@@ -668,8 +678,14 @@ def _guard(path: Path) -> None:
     if not _guarded:
         sys.addaudithook(_on_audit)
     _guarded.add(os.path.realpath(path))
-    info = path.stat()
-    _guarded_inodes.add((info.st_dev, info.st_ino))
+
+
+def _is_same_file(path: str, ours: str) -> bool:
+    """By what lies there now: a number of a file that is gone may be another file's."""
+    try:
+        return os.path.samefile(path, ours)
+    except (OSError, ValueError):
+        return False
 
 
 def _on_audit(event: str, arguments: tuple[Any, ...]) -> None:
@@ -681,12 +697,7 @@ def _on_audit(event: str, arguments: tuple[Any, ...]) -> None:
     path = os.fsdecode(database)
     if path.startswith("file:"):
         path = unquote(urlsplit(path).path)
-    try:
-        info = os.stat(path)
-        same = (info.st_dev, info.st_ino) in _guarded_inodes
-    except (OSError, ValueError):
-        same = False
-    if same or os.path.realpath(path) in _guarded:
+    if any(_is_same_file(path, ours) for ours in _guarded):
         raise InvalidArgument(
             f"registry: {path} is open in headrace; a second SQLite in one process would break its "
             "locks and lose changes. Use `headrace models sql`, or a copy made by "

@@ -185,7 +185,7 @@ def test_many_at_once_and_a_bundle(r: registry.Registry) -> None:
     )
     assert [v.reference for v in versions] == [f"m/{i}:1" for i in range(5)]
     with pytest.raises(headrace.InvalidArgument):
-        r.add_all([{"name": n, "model": {"w": np.zeros(1, "f4")}} for n in ("good", "b:d")])
+        r.add_all([{"name": "good"}, {"name": "b:d"}])
     assert r.count() == 5
 
     shapes = {"w": (2, 3), "b": (2,)}
@@ -409,3 +409,26 @@ def test_a_plain_reader_reads_our_files(r: registry.Registry) -> None:
         assert (tensors[name] == expected).all()
     length = struct.unpack("<Q", path.read_bytes()[:8])[0]
     assert (8 + length) % 64 == 0
+
+
+def test_a_bundle_takes_weights_of_the_declared_shapes_alone(r: registry.Registry) -> None:
+    with r.bundle("run/s", "deepar", {"w": (2, 3)}) as bundle:
+        with pytest.raises(headrace.InvalidArgument, match=r"w.*\(3, 2\).*\(2, 3\)"):
+            bundle.add("s/H1", "H1", {"w": np.zeros((3, 2))})
+        with pytest.raises(headrace.InvalidArgument, match=r"are v, not .*: w"):
+            bundle.add("s/H1", "H1", {"v": np.zeros((2, 3))})
+        bundle.add("s/H1", "H1", {"w": np.ones((2, 3))})
+    assert r.count("s") == 1
+
+
+def test_a_file_in_the_place_of_a_removed_registry_is_free(tmp_path: Path) -> None:
+    registry.open(tmp_path / "gone")
+    path = tmp_path / "gone" / "registry.db"
+    number = path.stat().st_ino
+    shutil.rmtree(tmp_path / "gone")
+    for i in range(2000):  # until the file system gives the number again
+        other = tmp_path / f"{i}.db"
+        other.touch()
+        if other.stat().st_ino == number:
+            break
+    sqlite3.connect(other).close()

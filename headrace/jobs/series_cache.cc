@@ -24,6 +24,8 @@ std::string key_of(const TableSpec& spec) {
   return parts.dump();
 }
 
+constexpr double kTablesReadMax = 2.0;
+
 int64_t bytes_of(const forecast::SeriesSet& set) {
   size_t values = 0;
   for (const forecast::Series& series : set.series) {
@@ -35,60 +37,101 @@ int64_t bytes_of(const forecast::SeriesSet& set) {
   return static_cast<int64_t>(values * sizeof(double));
 }
 
-bool same_files(const std::vector<lake::FileInfo>& a, const std::vector<lake::FileInfo>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.path == y.path && x.bytes == y.bytes && x.modified_us == y.modified_us;
-  });
+bool same_files(const lake::TableFiles& a, const lake::TableFiles& b) {
+  return std::equal(a.files.begin(), a.files.end(), b.files.begin(), b.files.end(),
+                    [](const auto& x, const auto& y) {
+                      return x.path == y.path && x.bytes == y.bytes &&
+                             x.modified_us == y.modified_us;
+                    });
 }
 
 }  // namespace
 
 Result<SeriesTable> SeriesCache::load(const TableSpec& spec, const std::string& item) {
-  const std::string key = key_of(spec);
-  if (key == not_kept_) {
-    return load_series(spec, {item});
+  HR_TRY(lake::TableFiles files, table_files(spec));
+  if (key_of(spec) != key_ || !same_files(files, files_)) {
+    HR_TRY(open(spec, std::move(files)));
   }
-  HR_TRY(const lake::TableFiles files, table_files(spec));
-  if (files.format == lake::Format::parquet) {
-    not_kept_ = key;
-    return load_series(spec, {item});
+  if (whole_) {
+    return part_of(item);
   }
-  if (key == key_ && same_files(files.files, table_.files)) {
-    return part_of(spec, item);
+  if (worth_keeping()) {
+    return load_whole(item);
   }
-  HR_TRY(table_, load_series(spec));
-  key_ = key;
+  HR_TRY(SeriesTable one, load_series(*table_, spec_, {item}));
+  if (one.row_groups_total > 0) {
+    tables_read_ +=
+        static_cast<double>(one.row_groups_read) / static_cast<double>(one.row_groups_total);
+  }
+  return one;
+}
+
+Result<void> SeriesCache::open(const TableSpec& spec, lake::TableFiles files) {
+  key_.clear();
+  whole_.reset();
   places_.clear();
-  for (size_t i = 0; i < table_.set.series.size(); ++i) {
-    places_.emplace(table_.set.series[i].id, i);
+  tables_read_ = 0.0;
+  keep_ = true;
+  spec_ = spec;
+  HR_TRY(table_, open_series_table(spec));
+  if (spec_.frequency.empty()) {
+    HR_TRY(const auto frequency, table_frequency(*table_, spec));
+    spec_.frequency = frequency.name();
   }
-  auto part = part_of(spec, item);
+  files_ = std::move(files);
+  key_ = key_of(spec);
+  return {};
+}
+
+bool SeriesCache::worth_keeping() const {
+  if (!keep_ || table_->format() != lake::Format::parquet) {
+    return keep_;
+  }
+  // What a row takes while series are built: its columns, then the series.
+  const auto reals = std::ssize(spec_.static_reals) + std::ssize(spec_.dynamic_reals) + 1;
+  const auto row_bytes = static_cast<int64_t>(sizeof(double)) * (2 * reals + 1) +
+                         static_cast<int64_t>(sizeof(int32_t)) * (std::ssize(spec_.categories) + 1);
+  return tables_read_ >= kTablesReadMax && table_->rows() <= bytes_max_ / row_bytes;
+}
+
+Result<SeriesTable> SeriesCache::load_whole(const std::string& item) {
+  auto whole = load_series(*table_, spec_);
+  if (!whole.ok()) {
+    keep_ = false;  // of Parquet this item may be readable all the same; text gives the same error
+    return load_series(*table_, spec_, {item});
+  }
+  whole_ = std::move(*whole);
+  for (size_t i = 0; i < whole_->set.series.size(); ++i) {
+    places_.emplace(whole_->set.series[i].id, i);
+  }
+  auto part = part_of(item);
   if (part.ok()) {
-    part->bytes_read = table_.bytes_read;
-    part->set.notes = table_.set.notes;
+    part->bytes_read = whole_->bytes_read;
+    part->set.notes = whole_->set.notes;
   }
-  if (bytes_of(table_.set) > bytes_max_) {
-    not_kept_ = std::exchange(key_, {});
-    table_ = {};
+  if (bytes_of(whole_->set) > bytes_max_) {
+    keep_ = false;
+    whole_.reset();
+    places_.clear();
   }
   return part;
 }
 
-Result<SeriesTable> SeriesCache::part_of(const TableSpec& spec, const std::string& item) const {
+Result<SeriesTable> SeriesCache::part_of(const std::string& item) const {
   SeriesTable out;
-  out.snapshot = table_.snapshot;
-  out.set.frequency = table_.set.frequency;
+  out.snapshot = whole_->snapshot;
+  out.set.frequency = whole_->set.frequency;
   if (const auto place = places_.find(item); place != places_.end()) {
-    out.set.series.push_back(table_.set.series[place->second]);
+    out.set.series.push_back(whole_->set.series[place->second]);
     return out;
   }
-  for (const forecast::ItemError& error : table_.set.errors) {
+  for (const forecast::ItemError& error : whole_->set.errors) {
     if (error.item == item) {
       out.set.errors.push_back(error);
       return out;
     }
   }
-  return Error{Errc::not_found, spec.url + " has no item \"" + item + "\""};
+  return Error{Errc::not_found, spec_.url + " has no item \"" + item + "\""};
 }
 
 }  // namespace headrace::jobs

@@ -56,35 +56,6 @@ Result<std::string> column_name(const std::string& named, const lake::Schema& sc
                                    " with " + role.option + " (--" + role.option + ")"};
 }
 
-Result<lake::Table> open_table(const TableSpec& spec) {
-  lake::TableOptions options;
-  HR_TRY(options.format, parse_format(spec.format));
-  options.zone = spec.zone;
-  options.allow_missing_columns = spec.allow_missing_columns;
-  if (!spec.frequency.empty()) {
-    HR_TRY(const auto frequency, forecast::parse_frequency(spec.frequency));
-    options.stamp = [frequency](int64_t start_us, int64_t index) {
-      return forecast::add_steps(frequency, start_us, index);
-    };
-  }
-  if (!spec.start.empty()) {
-    const auto start = lake::parse_stamp(spec.start);
-    if (!start) {
-      return Error{Errc::invalid_argument,
-                   "start is \"" + spec.start + "\"; a stamp like 2015-07-01T00:00:00 is needed"};
-    }
-    options.wide_start_us = start->us;
-  }
-  HR_TRY(lake::Table table, lake::Table::open(spec.url, options));
-  const bool implicit_stamps =
-      table.format() == lake::Format::wide_csv || table.format() == lake::Format::json_lines;
-  if (implicit_stamps && spec.frequency.empty()) {
-    return Error{Errc::invalid_argument,
-                 spec.url + " holds no time stamp per value; say its frequency (h, D, MS, ...)"};
-  }
-  return table;
-}
-
 Result<lake::SeriesColumns> columns_of(const TableSpec& spec, const lake::Schema& schema) {
   lake::SeriesColumns columns;
   HR_TRY(columns.id, column_name(spec.id, schema, kId, spec.url));
@@ -159,6 +130,35 @@ Result<forecast::SeriesSet> build_set(const lake::SeriesRows& rows, const TableS
 
 }  // namespace
 
+Result<lake::Table> open_series_table(const TableSpec& spec) {
+  lake::TableOptions options;
+  HR_TRY(options.format, parse_format(spec.format));
+  options.zone = spec.zone;
+  options.allow_missing_columns = spec.allow_missing_columns;
+  if (!spec.frequency.empty()) {
+    HR_TRY(const auto frequency, forecast::parse_frequency(spec.frequency));
+    options.stamp = [frequency](int64_t start_us, int64_t index) {
+      return forecast::add_steps(frequency, start_us, index);
+    };
+  }
+  if (!spec.start.empty()) {
+    const auto start = lake::parse_stamp(spec.start);
+    if (!start) {
+      return Error{Errc::invalid_argument,
+                   "start is \"" + spec.start + "\"; a stamp like 2015-07-01T00:00:00 is needed"};
+    }
+    options.wide_start_us = start->us;
+  }
+  HR_TRY(lake::Table table, lake::Table::open(spec.url, options));
+  const bool implicit_stamps =
+      table.format() == lake::Format::wide_csv || table.format() == lake::Format::json_lines;
+  if (implicit_stamps && spec.frequency.empty()) {
+    return Error{Errc::invalid_argument,
+                 spec.url + " holds no time stamp per value; say its frequency (h, D, MS, ...)"};
+  }
+  return table;
+}
+
 Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec) {
   HR_TRY(const auto columns, columns_of(spec, reader.schema()));
   HR_TRY(const lake::SeriesRows rows, lake::read_series(reader, spec.url, columns));
@@ -167,7 +167,12 @@ Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec
 }
 
 Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::string>& items) {
-  HR_TRY(const lake::Table table, open_table(spec));
+  HR_TRY(const lake::Table table, open_series_table(spec));
+  return load_series(table, spec, items);
+}
+
+Result<SeriesTable> load_series(const lake::Table& table, const TableSpec& spec,
+                                const std::vector<std::string>& items) {
   HR_TRY(const auto columns, columns_of(spec, table.schema()));
   lake::SeriesRead read;
   read.items = items;
@@ -180,7 +185,6 @@ Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::st
   out.bytes_read = rows.stats.bytes_read;
   out.row_groups_read = rows.stats.row_groups_read;
   out.row_groups_total = rows.stats.row_groups_total;
-  out.files = table.files();
   return out;
 }
 
@@ -193,7 +197,11 @@ Result<forecast::Frequency> table_frequency(const TableSpec& spec) {
   if (!spec.frequency.empty()) {
     return forecast::parse_frequency(spec.frequency);
   }
-  HR_TRY(const lake::Table table, open_table(spec));
+  HR_TRY(const lake::Table table, open_series_table(spec));
+  return table_frequency(table, spec);
+}
+
+Result<forecast::Frequency> table_frequency(const lake::Table& table, const TableSpec& spec) {
   HR_TRY(auto columns, columns_of(spec, table.schema()));
   columns.target.clear();
   columns.categories.clear();
@@ -204,7 +212,7 @@ Result<forecast::Frequency> table_frequency(const TableSpec& spec) {
 }
 
 Result<std::vector<std::string>> list_items(const TableSpec& spec) {
-  HR_TRY(const lake::Table table, open_table(spec));
+  HR_TRY(const lake::Table table, open_series_table(spec));
   HR_TRY(const auto id, column_name(spec.id, table.schema(), kId, spec.url));
   HR_TRY(auto items, lake::list_items(table, id));
   if (items.ids.empty()) {
@@ -215,7 +223,7 @@ Result<std::vector<std::string>> list_items(const TableSpec& spec) {
 }
 
 Result<void> check_table(const TableSpec& spec) {
-  HR_TRY(const lake::Table table, open_table(spec));
+  HR_TRY(const lake::Table table, open_series_table(spec));
   HR_TRY(const auto columns, columns_of(spec, table.schema()));
   HR_TRY(lake::check_series_columns(table, columns));
   const int64_t time = lake::find_field(table.schema(), columns.time);

@@ -39,13 +39,19 @@ struct SeriesTable {
   int64_t bytes_read = 0;       ///< from storage
   int64_t row_groups_read = 0;  ///< Parquet only
   int64_t row_groups_total = 0;
-  std::vector<lake::FileInfo> files;
 };
+
+/// Open the table as `spec` says. `invalid_argument` when its values have no stamps of their own
+/// and no frequency is told.
+HR_API Result<lake::Table> open_series_table(const TableSpec& spec);
 
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
 /// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or
 /// of a wrong type; `corrupt`: names the file.
 HR_API Result<SeriesTable> load_series(const TableSpec& spec,
+                                       const std::vector<std::string>& items = {});
+/// The same out of a table that is open already, by `open_series_table(spec)`.
+HR_API Result<SeriesTable> load_series(const lake::Table& table, const TableSpec& spec,
                                        const std::vector<std::string>& items = {});
 
 /// The files of the table, by their names alone.
@@ -54,6 +60,7 @@ HR_API Result<lake::TableFiles> table_files(const TableSpec& spec);
 /// The frequency of the whole table: as told, else the most common step of all its items. One item
 /// alone may tell another (a shop that is shut at weekends), or none (a single row).
 HR_API Result<forecast::Frequency> table_frequency(const TableSpec& spec);
+HR_API Result<forecast::Frequency> table_frequency(const lake::Table& table, const TableSpec& spec);
 
 /// `load_series` from a stream, such as one of Arrow's; `spec.url` names it in messages.
 HR_API Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec);

@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_store.h"
@@ -46,6 +48,24 @@ TableSpec at(const base::Path& path) {
   return spec;
 }
 
+/// Items "0" ... of `steps` hours each, sorted by item or by time.
+lake::Batch hourly_table(int items, int steps, bool by_item) {
+  std::vector<std::optional<std::string>> ids;
+  std::vector<int64_t> times;
+  std::vector<double> values;
+  for (int row = 0; row < items * steps; ++row) {
+    const int item = by_item ? row / steps : row % items;
+    const int step = by_item ? row % steps : row / items;
+    ids.emplace_back(std::to_string(item));
+    times.push_back(int64_t{3600} * 1000000 * step);
+    values.push_back(item * 1000 + step * step % 17);
+  }
+  lake::Batch out;
+  out.columns = {lake::texts("item_id", ids), lake::stamps("timestamp", times),
+                 lake::reals("target", values)};
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("the frequency is that of the whole table, not of one item") {
@@ -86,6 +106,79 @@ TEST_CASE("a text table is parsed once for all its items, and again when it has 
   SeriesCache small(8);  // what is too large is read for each item
   CHECK(small.load(spec, "A")->bytes_read > 0);
   CHECK(small.load(spec, "A")->bytes_read > 0);
+}
+
+TEST_CASE("Parquet that is not sorted by item is read whole once items have cost as much twice") {
+  const base::TestFolder folder;
+  const base::Path path = folder.path() / "t.parquet";
+  const int items = 20;
+  lake::put_parquet(path, hourly_table(items, 40, false), {.row_group_rows = 100});
+  SeriesCache cache;
+  int64_t rows = 0;
+  int64_t reads = 0;
+  for (int item = 0; item < items; ++item) {
+    CAPTURE(item);
+    const auto next = cache.load(at(path), std::to_string(item));
+    const auto alone = load_series(at(path), {std::to_string(item)});
+    REQUIRE(next.ok());
+    CHECK(as_text(next->set.series.at(0)) == as_text(alone->set.series.at(0)));
+    CHECK(next->set.frequency.name() == "h");
+    CHECK(next->snapshot.digest == alone->snapshot.digest);
+    rows += next->row_groups_read;
+    reads += next->bytes_read > 0 ? 1 : 0;
+  }
+  // 8 row groups hold every item: two items alone, then all of them.
+  CHECK(rows == 16);
+  CHECK(reads == 3);
+  CHECK(cache.load(at(path), "x").error().code() == Errc::not_found);
+
+  SeriesCache small(20 * 40 * 8);  // the series alone would fit
+  for (int item = 0; item < 4; ++item) {
+    CHECK(small.load(at(path), std::to_string(item))->row_groups_read == 8);
+  }
+}
+
+TEST_CASE("of Parquet that is sorted by item only the item's row groups are read") {
+  const base::TestFolder folder;
+  const base::Path path = folder.path() / "t.parquet";
+  lake::put_parquet(path, hourly_table(20, 40, true),
+                    {.row_group_rows = 1000, .group_by = "item_id"});
+  SeriesCache cache;
+  for (int item = 0; item < 20; ++item) {
+    CHECK(cache.load(at(path), std::to_string(item))->row_groups_read == 1);
+  }
+}
+
+TEST_CASE("a damaged row group fails its own items only, kept table or not") {
+  const base::TestFolder folder;
+  const base::Path path = folder.path() / "t.parquet";
+  lake::put_parquet(path, hourly_table(4, 500, true),
+                    {.row_group_rows = 1000, .compression = "none", .group_by = "item_id"});
+  std::string bytes = *base::read_file(path);
+  for (size_t i = 4; i < bytes.size() / 16; ++i) {
+    bytes[i] = static_cast<char>(bytes[i] ^ 0x55);
+  }
+  put_file(path, bytes);
+  TableSpec spec = at(path);
+  spec.frequency = "h";  // to find it out, all of the table must be readable
+  SeriesCache cache;
+  for (int turn = 0; turn < 10; ++turn) {  // past the point where the whole table is tried
+    CHECK(cache.load(spec, "0").error().code() == Errc::corrupt);
+    CHECK(cache.load(spec, "3").ok());
+  }
+}
+
+TEST_CASE("a cache that is told no frequency takes the table's for every item, of any format") {
+  const base::TestFolder folder;
+  put_file(folder.path() / "t.csv", shops());
+  lake::put_parquet(folder.path() / "t.parquet",
+                    *lake::Table::open((folder.path() / "t.csv").string())->read());
+  for (const char* name : {"t.csv", "t.parquet"}) {
+    CAPTURE(name);
+    SeriesCache cache;  // B alone would be of business days
+    CHECK(cache.load(at(folder.path() / name), "B")->set.frequency.name() == "D");
+    CHECK(cache.load(at(folder.path() / name), "D")->set.frequency.name() == "D");
+  }
 }
 
 TEST_CASE("a folder of JSON lines has stamps where the frequency is told, else asks for it") {

@@ -13,6 +13,7 @@ CORES := $(shell nproc)
 FUZZ_SECONDS ?= 10
 # Environments of their own for what must not meet the product's versions; tests find them by path.
 TEST_VENVS := $(patsubst requirements-%.txt,.venv-%/.done,$(wildcard requirements-reference.txt requirements-mlflow.txt))
+BENCH_VENVS := .venv-ray/.done
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help: ## list the targets
@@ -42,7 +43,7 @@ test-python: build $(VENV)/.dev $(TEST_VENVS)
 	@rm -f $(BUILD)/pytest.xml
 	-@$(PY) -m pytest -q --junitxml=$(BUILD)/pytest.xml $(PYTEST_OPTIONS)
 
-bench: build $(VENV)/.dev $(TEST_VENVS) ## us and the peers in one run, as ratios of CPU time
+bench: build $(VENV)/.dev $(TEST_VENVS) $(BENCH_VENVS) ## us and the peers in one run, as ratios of CPU time
 	@tools/apt.sh bench
 	@$(call ninja,$(BUILD),all)
 	@$(PY) benchmarks/run.py $(BENCH_OPTIONS)

@@ -33,17 +33,27 @@ def has_ray(python: str) -> bool:
     )
 
 
+def memory(figures: Figures, program: pathlib.Path, many: int, folder: str) -> None:
+    """Peak of all processes together, and what it grows by from a tenth of the items to all."""
+    few = run_child([str(program), str(many // 10), "1", folder]).peak_mib
+    all_of_them = run_child([str(program), str(many), "1", folder]).peak_mib
+    figures.add(f"flow, peak memory of {many:,} items", all_of_them, unit="MiB")
+    grown = (all_of_them - few) * 1024 / (many - many // 10)
+    figures.add("flow, memory of an item more", grown, 1, at_least=False, unit="KiB")
+
+
 def main() -> int:
     """The sides take turns; the medians count."""
     parser = argument_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="few items: does the script work?")
     parser.add_argument("--items", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--many", type=int, default=100_000, help="items for the memory figures")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--ray-python", default=str(ROOT / ".venv-ray/bin/python"))
     options = parser.parse_args()
     if options.quick:
-        options.items, options.repeats = 1000, 1
+        options.items, options.repeats, options.many = 1000, 1, 10_000
     program = options.build / "headrace" / "flow" / "flow_overhead"
     if not program.exists():
         sys.exit(f"{program} is not there; configure with HEADRACE_BENCHMARKS=ON and build")
@@ -71,6 +81,8 @@ def main() -> int:
         figures.add("Ray tasks / flow, wall", ray["wall_us"] / own, 10, note=note)
     else:
         print(f"{options.ray_python} has no ray: not compared with it")
+    with tempfile.TemporaryDirectory(dir=options.build) as folder:
+        memory(figures, program, options.many, folder)
     return figures.finish(options.json)
 
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 
@@ -158,11 +159,22 @@ Result<void> make_folders(const Path& folder) {
   return {};
 }
 
+namespace {
+
+/// Between two tries. While others only take their turns, whoever has waited long must not try less
+/// often than those who came just now; a holder that keeps the lock for long costs little.
+Micros lock_pause(Micros waited) {
+  return std::clamp<Micros>((waited - std::chrono::milliseconds(250)) / 64,
+                            std::chrono::microseconds(250), std::chrono::milliseconds(5));
+}
+
+}  // namespace
+
 Result<FileLock> FileLock::acquire(const Path& path, int64_t timeout_ms,
                                    std::string_view holder_text) {
   HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT, 0644));
   const Deadline deadline = Deadline::in(std::chrono::milliseconds(timeout_ms));
-  auto pause = std::chrono::microseconds(200);
+  const Micros began = system_clock().monotonic();
   while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) {
       return errno_error(errno, "locking " + path.string());
@@ -173,8 +185,8 @@ Result<FileLock> FileLock::acquire(const Path& path, int64_t timeout_ms,
                                    (holder.empty() ? "an unknown process" : holder) + "; waited " +
                                    std::to_string(timeout_ms) + " ms"};
     }
-    sleep_for(std::min<Micros>(pause, deadline.left()));
-    pause = std::min(pause * 2, std::chrono::microseconds(5000));
+    const Micros waited = system_clock().monotonic() - began;
+    sleep_for(std::min<Micros>(lock_pause(waited), deadline.left()));
   }
   if (!holder_text.empty()) {
     if (::ftruncate(fd.get(), 0) != 0) {

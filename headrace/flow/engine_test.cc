@@ -167,9 +167,9 @@ TEST_CASE("an error of the input is not tried again, one of the machine is") {
        {std::pair("invalid_argument", 1), std::pair("not_found", 1), std::pair("corrupt", 1),
         std::pair("io", 3), std::pair("out_of_space", 3), std::pair("2500", 3)}) {
     CAPTURE(code);
-    Simulator run(pipeline, [code = code](const CallSpec&) {
+    Simulator run(pipeline, [name = code](const CallSpec&) {
       SimulatedWork work = breaks();
-      work.outcome.error.code = code;
+      work.outcome.error.code = name;
       return work;
     });
     CHECK(run.run() == Status::failed);

@@ -23,6 +23,21 @@ def write_lake(items: Sequence[str], path: pathlib.Path) -> None:
     pq.write_table(kept, path)
 
 
+def write_earlier(cut: int, folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """The lake without the last `cut` hours of each item, and the horizon that follows then."""
+    table = pq.read_table(LAKE).sort_by([("item_id", "ascending"), ("timestamp", "ascending")])
+    ids = np.array(table["item_id"].to_pylist(), dtype=object)
+    ends = np.append(np.flatnonzero(ids[1:] != ids[:-1]) + 1, len(ids))
+    left = np.repeat(ends, np.diff(ends, prepend=0)) - np.arange(len(ids))  # rows to the item's end
+    parts = {
+        "table": table.filter(pa.array(left > cut)),
+        "actuals": table.filter(pa.array((left <= cut) & (left > cut - HORIZON))),
+    }
+    for name, part in parts.items():
+        pq.write_table(part, folder / f"{name}.parquet")
+    return {name: folder / f"{name}.parquet" for name in parts}
+
+
 def local_pipeline(items: Sequence[str], lake: pathlib.Path, train: Mapping, slots: int) -> dict:
     """A local model per item, taken as it is, then forecasts for all of them."""
     common = {"table": str(lake)}

@@ -18,7 +18,9 @@ function(headrace_options target)
   endif()
   if(HEADRACE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${HEADRACE_SANITIZE} -fno-omit-frame-pointer
-                           -fno-sanitize-recover=all)
+                           -fno-sanitize-recover=all
+                           # gcc's analysis takes the sanitizers' checks for paths of the program
+                           $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_link_options(${target} PRIVATE -fsanitize=${HEADRACE_SANITIZE})
   endif()
 endfunction()

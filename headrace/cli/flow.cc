@@ -276,7 +276,9 @@ Result<std::shared_ptr<const flow::Pipeline>> load(const Arguments& arguments) {
 RunOptions run_options(const Arguments& arguments, const base::Path& folder) {
   RunOptions options;
   options.folder = folder;
-  options.slots = static_cast<int>(arguments.integer("slots").value_or(0));
+  // What does not fit is refused where all slots are checked.
+  options.slots = static_cast<int>(
+      std::clamp<int64_t>(arguments.integer("slots").value_or(0), -1, flow::kSlotsMax + 1));
   install_interrupt_handler();
   options.interrupt_fd = interrupt_fd();
   return options;

@@ -62,8 +62,10 @@ struct Outcome {
 bool retry_is_useless(const Outcome& outcome, const Activity& activity);
 
 // Events. All of them go into the journal before they come here.
+constexpr int kSlotsMax = 4096;
+
 struct Started {
-  int slots = 1;
+  int slots = 1;  ///< 1 to kSlotsMax
 };
 struct ItemsKnown {
   uint64_t run = 0;

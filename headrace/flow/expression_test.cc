@@ -247,6 +247,9 @@ TEST_CASE("string functions give the published results") {
       {"slice('Hello World', -2)", R"("ld")"},
       {"slice('Hello World', 3, -1)", R"("lo Worl")"},
       {"slice('Hello World', 3, 3)", R"("")"},
+      // Bytes that are no UTF-8 count as one character each, wherever they are counted.
+      {"slice('Hel\xFF\xFF World', 66)", R"("")"},
+      {"length('\xFF\xF0')", "2"},
       {"slice(1, 2)", "error: expected a string"},
       {"toLower('Hello World')", R"("hello world")"},
       {"toLower('\xC3\x89')", "\"\xC3\xA9\""},

@@ -182,6 +182,19 @@ void encode_items(Micros now, const ItemsKnown& known,
   emit(RecordType::items, end);
 }
 
+namespace {
+
+bool slots_are_possible(const Event& event) {
+  const auto possible = [](int slots) { return slots >= 1 && slots <= kSlotsMax; };
+  if (const auto* started = std::get_if<Started>(&event.body)) {
+    return possible(started->slots);
+  }
+  const auto* resumed = std::get_if<Resumed>(&event.body);
+  return resumed == nullptr || possible(resumed->slots);
+}
+
+}  // namespace
+
 Result<std::optional<Event>> EventDecoder::decode(RecordType type, std::string_view payload) {
   FieldReader in(payload);
   if (type == RecordType::items_part) {
@@ -229,7 +242,7 @@ Result<std::optional<Event>> EventDecoder::decode(RecordType type, std::string_v
     }
     default: return damaged(type);
   }
-  if (!in.complete()) {
+  if (!in.complete() || !slots_are_possible(event)) {
     return damaged(type);
   }
   return std::optional<Event>(std::move(event));

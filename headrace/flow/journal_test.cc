@@ -155,6 +155,12 @@ TEST_CASE("cut and damaged records are corrupt, never a crash") {
   }
   EventDecoder decoder;
   CHECK(!decoder.decode(static_cast<RecordType>(77), "").ok());
+  for (const int slots : {-1, 0, kSlotsMax + 1, 1 << 30}) {
+    const Record started = encoded({base::Micros(1), Started{slots}})[0];
+    CHECK(decoder.decode(started.type, started.payload).error().code() == Errc::corrupt);
+    const Record resumed = encoded({base::Micros(1), Resumed{slots}})[0];
+    CHECK(decoder.decode(resumed.type, resumed.payload).error().code() == Errc::corrupt);
+  }
 }
 
 TEST_CASE("a replay refuses records out of order and of another engine") {

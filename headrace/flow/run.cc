@@ -18,7 +18,12 @@ namespace headrace::flow {
 
 namespace {
 
-RunOptions with_defaults(const RunOptions& options) {
+Result<RunOptions> with_defaults(const RunOptions& options) {
+  if (options.slots < 0 || options.slots > kSlotsMax) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("slots {}: expected 1 to {}, or 0 for the cores of this machine",
+                             options.slots, kSlotsMax)};
+  }
   RunOptions filled = options;
   std::error_code code;
   filled.folder = std::filesystem::absolute(options.folder, code);
@@ -143,7 +148,7 @@ std::string new_run_id() {
 }
 
 Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) {
-  const RunOptions options = with_defaults(given);
+  HR_TRY(const RunOptions options, with_defaults(given));
   RunHeader header;
   header.run_id = request.run_id.empty() ? new_run_id() : request.run_id;
   std::error_code code;
@@ -168,7 +173,7 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
 }
 
 Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& given) {
-  const RunOptions options = with_defaults(given);
+  HR_TRY(const RunOptions options, with_defaults(given));
   std::error_code code;
   if (!std::filesystem::exists(journal_path(options.folder), code)) {
     return Error{Errc::not_found, options.folder.string() + " holds no run: it has no journal"};

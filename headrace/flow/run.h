@@ -23,7 +23,7 @@ namespace headrace::flow {
 /// How a run is driven; not part of what it is.
 struct RunOptions {
   base::Path folder;  ///< the run's; made by start_run
-  int slots = 0;      ///< worker processes at most; 0: the cores this process may use
+  int slots = 0;      ///< worker processes at most, to kSlotsMax; 0: the cores this process may use
   /// argv of a worker process; "{fd}" stands for the number of its socket. It must call
   /// serve_worker.
   std::vector<std::string> worker_command = {"/proc/self/exe", "flow", "worker", "--fd", "{fd}"};

@@ -336,6 +336,17 @@ TEST_CASE("large properties and outputs go through") {
   CHECK(in.state().find("do")->output.at("x").string() == large);
 }
 
+TEST_CASE("a number of slots that no machine has is refused before anything is written") {
+  TestRun run(R"({"name": "p", "properties": {"activities": []}})");
+  for (const int slots : {-1, kSlotsMax + 1}) {
+    run.options.slots = slots;
+    const auto refused = start_run(run.request, run.options);
+    CHECK(refused.error().code() == Errc::invalid_argument);
+    CHECK(refused.error().message().find("expected 1 to 4096") != std::string::npos);
+    CHECK(!run.exists(""));
+  }
+}
+
 TEST_CASE("a run folder belongs to one run, and to one engine at a time") {
   TestRun run(pipeline_text(work("Custom", R"json("command": "sleep 1")json")));
   proc::Child engine =

@@ -118,10 +118,12 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 int64_t utf16_length(std::string_view text) {
+  if (is_ascii(text)) {
+    return static_cast<int64_t>(text.size());
+  }
   int64_t units = 0;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    units += (byte & 0xC0U) == 0x80U ? 0 : byte >= 0xF0U ? 2 : 1;
+  for (size_t at = 0; at < text.size();) {
+    units += next_code(text, &at) < 0x10000 ? 1 : 2;
   }
   return units;
 }

@@ -169,18 +169,27 @@ std::string encode_segment(std::string_view item_key) {
   const bool utf8 = is_utf8(item_key);
   const std::string text = to_nfc(item_key);
   std::string out;
+  bool escaped = false;  // what was put last, so that a mark would go with its hex digit
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
+    const size_t mark = escaped && utf8 ? mark_bytes(text, i) : 0;
     const bool edge_blank = c == ' ' && (i == 0 || i + 1 == text.size());
     const bool high = (static_cast<unsigned char>(c) & 0x80U) != 0;
-    if (is_control(c) || c == '/' || c == '%' || kRefused.find(c) != std::string_view::npos ||
-        edge_blank || (high && !utf8)) {
+    escaped = true;
+    if (mark > 0) {
+      for (size_t k = 0; k < mark; ++k) {
+        append_percent(text[i + k], &out);
+      }
+      i += mark - 1;
+    } else if (is_control(c) || c == '/' || c == '%' ||
+               kRefused.find(c) != std::string_view::npos || edge_blank || (high && !utf8)) {
       append_percent(c, &out);
     } else if (is_c1_control(text, i)) {
       append_percent(c, &out);
       append_percent(text[++i], &out);
     } else {
       out.push_back(c);
+      escaped = false;
     }
   }
   if (out == ".") {

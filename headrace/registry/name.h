@@ -24,13 +24,16 @@ HR_API Result<void> check_alias(std::string_view alias);
 HR_API Result<void> check_key(std::string_view key, std::string_view what);
 
 /// Make any item key a valid segment: bring it to NFC, percent-encode what a segment refuses (and
-/// '/' and '%'). Invalid UTF-8 bytes are encoded too. An empty key is "%E2%88%85".
+/// '/' and '%', and marks that would join an escape). Invalid UTF-8 bytes are encoded too. An empty
+/// key is "%E2%88%85".
 HR_API std::string encode_segment(std::string_view item_key);
 /// The reverse, for display only.
 HR_API std::string decode_segment(std::string_view segment);
 
 /// Unicode normalisation form C (UAX #15). Invalid UTF-8 is returned as it came.
 HR_API std::string to_nfc(std::string_view text);
+/// Bytes of the combining mark at `at`; 0 when another character stands there.
+size_t mark_bytes(std::string_view text, size_t at);
 HR_API bool is_utf8(std::string_view text);
 
 /// "" (everything), NAME (that model and all below it), `PREFIX/*` (direct children) or

@@ -99,6 +99,10 @@ TEST_CASE("any item key becomes a segment and comes back") {
   CHECK(decode_segment(encode_segment("")).empty());
   CHECK(encode_segment("..") == "%2E%2E");
   CHECK(encode_segment("a/b") == "a%2Fb");
+  // An acute would turn the A of %2A into another letter: it is escaped too, and so are those
+  // behind.
+  CHECK(encode_segment("a*\xCC\xA7\xCC\x81z") == "a%2A%CC%A7%CC%81z");
+  CHECK(encode_segment("*z\xCC\x81") == "%2A\xC5\xBA");
 }
 
 TEST_CASE("a printed reference parses to the same reference") {

@@ -193,6 +193,12 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+size_t mark_bytes(std::string_view text, size_t at) {
+  size_t end = at;
+  const auto code = next_code(text, &end);
+  return code && combining_class(*code) != 0 ? end - at : 0;
+}
+
 std::string to_nfc(std::string_view text) {
   std::vector<uint32_t> codes;
   bool ascii = true;

@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 python=.venv/bin/python
 rm -rf wheelhouse dist
 mkdir -p wheelhouse dist
-CMAKE_CXX_COMPILER_LAUNCHER=ccache $python -m pip wheel -q --no-build-isolation --no-deps -w wheelhouse .
+# The compiler by the name that cmake finds, so that ccache knows what `make build` compiled.
+CXX=c++ CC=cc CMAKE_CXX_COMPILER_LAUNCHER=ccache $python -m pip wheel -q --no-build-isolation --no-deps -w wheelhouse .
 # glibc 2.34 would do, but libstdc++ of g++ 12 (GLIBCXX_3.4.30) came with 2.35.
 # auditwheel must find the libraries of the pyarrow that the build linked.
 arrow=$($python -c "import importlib.util as u; print(u.find_spec('pyarrow').submodule_search_locations[0])")

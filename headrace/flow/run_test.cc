@@ -810,7 +810,8 @@ TEST_CASE("a slot that cannot start its worker costs no item, and takes part aga
   CHECK(run.start().status == Status::succeeded);
 
   other.join();
-  for (const ItemState& one : run.state().find("each")->items) {
+  const RunState state = run.state();
+  for (const ItemState& one : state.find("each")->items) {
     CAPTURE(one.key);
     CHECK(one.attempts == 1);
   }

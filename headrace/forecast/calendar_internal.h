@@ -18,7 +18,10 @@ inline constexpr int64_t kFirst = -719'162 * kDay;
 inline constexpr int64_t kLast = 2'932'897 * kDay - 1;
 
 inline int64_t floor_div(int64_t a, int64_t b) { return a / b - static_cast<int64_t>(a % b < 0); }
-inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
+inline int64_t floor_mod(int64_t a, int64_t b) {
+  const int64_t rest = a % b;
+  return rest < 0 ? rest + b : rest;
+}
 
 /// Days since 1970-01-01.
 inline int64_t day_of(int64_t stamp_us) { return floor_div(stamp_us, kDay); }

@@ -77,10 +77,11 @@ void Decoder::State::start_embeddings() {
   const size_t features = network.shape().embeddings.size();
   for (const Block& block : blocks) {
     for (size_t r = 0; r < block.rows; ++r) {
-      network.embed(&categories[(block.first + r) * features], block.width, &embedded[r]);
+      network.embed(categories.data() + (block.first + r) * features, block.width,
+                    embedded.data() + r);
     }
     network.embedding_start(embedded.data(), block.width,
-                            &start[block.first * 4 * network.hidden()]);
+                            start.data() + block.first * 4 * network.hidden());
   }
   embeddings_new = false;
 }
@@ -90,25 +91,25 @@ void Decoder::State::step_block(const Block& block) {
   const size_t width = block.width;
   const size_t hidden = network.hidden();
   const auto lags = static_cast<size_t>(network.shape().lags);
-  const float* in = &inputs[block.first * input_stride];
+  const float* in = inputs.data() + block.first * input_stride;
   kernel.transpose(in, input_stride, lags, width, x.data());
   kernel.transpose(in + lags + network.embedding_columns(), input_stride,
-                   network.layer(0).inputs - lags, width, &x[lags * width]);
+                   network.layer(0).inputs - lags, width, x.data() + lags * width);
   const size_t h_block = block.first * (hidden + 1);
   const float* below = x.data();
   for (size_t l = 0; l < layers.size(); ++l) {
     ForwardArgs args;
     args.weights = network.layer(l).forward.data();
-    args.start = l == 0 && !start.empty() ? &start[block.first * 4 * hidden] : nullptr;
+    args.start = l == 0 && !start.empty() ? start.data() + block.first * 4 * hidden : nullptr;
     args.x = below;
     args.inputs = network.layer(l).inputs;
-    args.h_before = &layers[l].h[current][h_block];
+    args.h_before = layers[l].h[current].data() + h_block;
     args.hidden = hidden;
     args.width = width;
-    args.c_before = &layers[l].c[block.first * hidden];
-    args.c_after = &layers[l].c[block.first * hidden];
+    args.c_before = layers[l].c.data() + block.first * hidden;
+    args.c_after = layers[l].c.data() + block.first * hidden;
     args.c_stride = width;
-    args.h = &layers[l].h[1 - current][h_block];
+    args.h = layers[l].h[1 - current].data() + h_block;
     kernel.forward(args);
     below = args.h;
   }
@@ -168,7 +169,8 @@ void Decoder::reset(int rows) {
     for (AlignedVector<float>& h : layer.h) {
       std::fill(h.begin(), h.end(), 0.0F);
       for (const Block& block : s.blocks) {
-        std::fill_n(&h[block.first * (hidden + 1) + hidden * block.width], block.width, 1.0F);
+        std::fill_n(h.data() + block.first * (hidden + 1) + hidden * block.width, block.width,
+                    1.0F);
       }
     }
     std::fill(layer.c.begin(), layer.c.end(), 0.0F);

@@ -18,13 +18,13 @@ void TrainingStep::State::backward_step(const Block& block, size_t t, size_t l) 
   GateGradientArgs gates;
   gates.hidden = hidden;
   gates.width = width;
-  gates.saved = &memory.saved[(t + 1) * saved_step];
-  gates.c_before = &memory.saved[t * saved_step + 4 * width];
+  gates.saved = memory.saved.data() + (t + 1) * saved_step;
+  gates.c_before = memory.saved.data() + t * saved_step + 4 * width;
   gates.h = h_before(block, l, t + 1);
-  gates.d_h = &memory.d_x[input_rows * width];
+  gates.d_h = memory.d_x.data() + input_rows * width;
   if (l + 1 == layers.size()) {
     gates.heads = network.head_weights();
-    gates.d_raw = &d_raw[t * network.heads() * width];
+    gates.d_raw = d_raw.data() + t * network.heads() * width;
     gates.head_count = network.heads();
   } else {
     gates.d_above = layers[l + 1].d_x.data();
@@ -33,7 +33,7 @@ void TrainingStep::State::backward_step(const Block& block, size_t t, size_t l) 
   gates.d_c = memory.d_c.data();
   gates.d_gates = d_gates.data();
   gates.group_stride = kSlots * width * kernel.group_columns;
-  gates.d_rows = &memory.d_rows[t % kSlots * width * kernel.group_columns];
+  gates.d_rows = memory.d_rows.data() + t % kSlots * width * kernel.group_columns;
   gates.sum = l == 0 && !gate_sums.empty() ? gate_sums.data() : nullptr;
   kernel.gate_gradient(gates);
 
@@ -51,10 +51,13 @@ void TrainingStep::State::backward_step(const Block& block, size_t t, size_t l) 
 
 /// x of layer `l` at step `t` again, into its slot. Without dropout the layer below still has it.
 void TrainingStep::State::remake_x(const Block& block, size_t t, size_t l) {
-  float* x = &layers[l].x[t % kSlots * network.layer(l).inputs * block.width];
+  if (l > 0 && rate.rate == 0.0F) {
+    return;
+  }
+  float* x = layers[l].x.data() + t % kSlots * network.layer(l).inputs * block.width;
   if (l == 0) {
     read_inputs(block, t, x);
-  } else if (rate.rate > 0.0F) {
+  } else {
     network.kernels().lstm.drop(dropout_of(block, t, l - 1), h_before(block, l - 1, t + 1),
                                 network.hidden(), block.width, x);
   }
@@ -67,7 +70,7 @@ void TrainingStep::State::fetch_ahead(const Block& block, size_t t, size_t l, Ah
   const size_t saved_step = network.hidden() * kSaved * block.width;
   if (l > 0 || t > 0) {
     const AlignedVector<float>& saved = layers[l > 0 ? l - 1 : layers.size() - 1].saved;
-    ahead[0] = {&saved[(l > 0 ? t + 1 : t) * saved_step], saved_step * sizeof(float)};
+    ahead[0] = {saved.data() + (l > 0 ? t + 1 : t) * saved_step, saved_step * sizeof(float)};
   }
   ahead[1] = {h_before(block, l, t), network.hidden() * block.width * sizeof(float)};
   if (l == 0 && t > 0) {
@@ -103,7 +106,7 @@ void TrainingStep::State::sum_weights(const Block& block, size_t t) {
   HeadGradientArgs args;
   args.h_stride = h_step;
   args.h = h_before(block, layers.size() - 1, t + 1);
-  args.d_raw = &d_raw[t * network.heads() * width];
+  args.d_raw = d_raw.data() + t * network.heads() * width;
   args.count = network.heads();
   args.steps = std::min(kSlots, steps - t);
   args.depth = network.hidden() + 1;
@@ -170,12 +173,12 @@ void TrainingStep::State::embedding_gradient(const Block& block, std::span<float
   kernel.multiply(product);
   const std::vector<EmbeddingShape>& shapes = network.shape().embeddings;
   for (size_t row = 0; row < block.rows; ++row) {
-    const float* from = &embedded[row];
+    const float* from = embedded.data() + row;
     for (size_t e = 0; e < shapes.size(); ++e) {
       const auto dimension = static_cast<size_t>(shapes[e].dimension);
       const int category = categories[(block.first + row) * shapes.size() + e];
       float* to =
-          &gradient[network.embedding_offset(e) + static_cast<size_t>(category) * dimension];
+          gradient.data() + network.embedding_offset(e) + static_cast<size_t>(category) * dimension;
       for (size_t k = 0; k < dimension; ++k, from += width) {
         to[k] += *from;
       }
@@ -191,12 +194,13 @@ void TrainingStep::State::write_layer_gradient(size_t l, std::span<float> gradie
   const size_t embedding_columns = l == 0 ? network.embedding_columns() : 0;
   for (size_t j = 0; j < 4 * hidden; ++j) {
     const size_t row = j % 4 * hidden + j / 4;
-    const float* from = &layers[l].weights[j / columns * layer.depth * columns + j % columns];
-    float* to = &gradient[at.ih + row * network.input_columns(l)];
+    const float* from =
+        layers[l].weights.data() + j / columns * layer.depth * columns + j % columns;
+    float* to = gradient.data() + at.ih + row * network.input_columns(l);
     for (size_t k = 0; k < layer.inputs; ++k, from += columns) {
       to[network.input_column(l, k)] = *from;
     }
-    to = &gradient[at.hh + row * hidden];
+    to = gradient.data() + at.hh + row * hidden;
     for (size_t k = 0; k < hidden; ++k, from += columns) {
       to[k] = *from;
     }
@@ -212,7 +216,7 @@ void TrainingStep::State::write_layer_gradient(size_t l, std::span<float> gradie
 void TrainingStep::State::head_gradient(const Block& block, std::span<float> gradient) const {
   for (size_t p = 0; p < network.heads(); ++p) {
     for (size_t k = 0; k <= network.hidden(); ++k) {
-      const float* sums = &head_sums[(k * network.heads() + p) * block.width];
+      const float* sums = head_sums.data() + (k * network.heads() + p) * block.width;
       gradient[network.head_offset(p) + k] += std::accumulate(sums, sums + block.width, 0.0F);
     }
   }

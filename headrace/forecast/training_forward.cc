@@ -56,7 +56,8 @@ Dropout TrainingStep::State::dropout_of(const Block& block, size_t t, size_t l) 
   if (rate.rate == 0.0F) {
     return {};
   }
-  return {&keep[(l * steps + t) * network.hidden() * block.width / 8], 1.0F / (1.0F - rate.rate)};
+  return {keep.data() + (l * steps + t) * network.hidden() * block.width / 8,
+          1.0F / (1.0F - rate.rate)};
 }
 
 void TrainingStep::State::draw_dropout(const Block& block) {
@@ -79,7 +80,7 @@ void TrainingStep::State::start_block(const Block& block) {
     std::fill_n(memory.h.begin(), hidden * block.width, 0.0F);
     std::fill_n(memory.saved.begin(), hidden * kSaved * block.width, 0.0F);
     for (size_t t = 0; t <= steps; ++t) {
-      std::fill_n(&memory.h[(t * (hidden + 1) + hidden) * block.width], block.width, 1.0F);
+      std::fill_n(memory.h.data() + (t * (hidden + 1) + hidden) * block.width, block.width, 1.0F);
     }
   }
   if (rate.rate > 0.0F) {
@@ -89,14 +90,15 @@ void TrainingStep::State::start_block(const Block& block) {
     std::fill(embedded.begin(), embedded.end(), 0.0F);
     const size_t features = network.shape().embeddings.size();
     for (size_t r = 0; r < block.rows; ++r) {
-      network.embed(&categories[(block.first + r) * features], block.width, &embedded[r]);
+      network.embed(categories.data() + (block.first + r) * features, block.width,
+                    embedded.data() + r);
     }
     network.embedding_start(embedded.data(), block.width, start.data());
   }
 }
 
 const float* TrainingStep::State::input_block(const Block& block, size_t t) const {
-  return &inputs[(t * padded + block.first) * input_stride];
+  return inputs.data() + (t * padded + block.first) * input_stride;
 }
 
 void TrainingStep::State::read_inputs(const Block& block, size_t t, float* x) const {
@@ -109,7 +111,7 @@ void TrainingStep::State::read_inputs(const Block& block, size_t t, float* x) co
 }
 
 float* TrainingStep::State::h_before(const Block& block, size_t l, size_t t) {
-  return &layers[l].h[t * (network.hidden() + 1) * block.width];
+  return layers[l].h.data() + t * (network.hidden() + 1) * block.width;
 }
 
 void TrainingStep::State::forward_step(const Block& block, size_t t) {
@@ -127,8 +129,8 @@ void TrainingStep::State::forward_step(const Block& block, size_t t) {
     args.h_before = h_before(block, l, t);
     args.hidden = hidden;
     args.width = width;
-    args.saved = &memory.saved[(t + 1) * saved_step];
-    args.c_before = &memory.saved[t * saved_step + 4 * width];
+    args.saved = memory.saved.data() + (t + 1) * saved_step;
+    args.c_before = memory.saved.data() + t * saved_step + 4 * width;
     args.c_after = args.saved + 4 * width;
     args.c_stride = kSaved * width;
     args.h = h_before(block, l, t + 1);
@@ -155,15 +157,15 @@ void TrainingStep::State::heads_step(const Block& block, size_t t) {
   network.kernels().lstm.multiply(product);
   LikelihoodArgs args;
   args.raw = raw.data();
-  args.target = &targets[t * padded + block.first];
-  args.observed = &observed[t * padded + block.first];
-  args.scale = &scale[block.first];
-  args.log_scale = &log_scale[block.first];
+  args.target = targets.data() + t * padded + block.first;
+  args.observed = observed.data() + t * padded + block.first;
+  args.scale = scale.data() + block.first;
+  args.log_scale = log_scale.data() + block.first;
   args.width = width;
   args.share = 1.0 / (static_cast<double>(batch) * static_cast<double>(steps));
-  args.mapped = &mapped[(block.first * steps + t * width) * network.heads()];
-  args.nll = &nll[t * padded + block.first];
-  args.d_raw = &d_raw[t * network.heads() * width];
+  args.mapped = mapped.data() + (block.first * steps + t * width) * network.heads();
+  args.nll = nll.data() + t * padded + block.first;
+  args.d_raw = d_raw.data() + t * network.heads() * width;
   network.kernels().distribution.likelihood(network.shape().distribution, args);
 }
 

@@ -72,6 +72,21 @@ AttemptEnded decode_attempt(FieldReader* in, std::string* path) {
   return event;
 }
 
+/// What a clock may say: 1970 to 9999. Timers are added to it.
+constexpr Micros kTimeMax{253'402'300'800'000'000};
+
+bool is_possible(const Event& event) {
+  if (event.now < Micros(0) || event.now >= kTimeMax) {
+    return false;
+  }
+  const auto possible = [](int slots) { return slots >= 1 && slots <= kSlotsMax; };
+  if (const auto* started = std::get_if<Started>(&event.body)) {
+    return possible(started->slots);
+  }
+  const auto* resumed = std::get_if<Resumed>(&event.body);
+  return resumed == nullptr || possible(resumed->slots);
+}
+
 Result<std::string> text_of(const Json& json, std::string_view name) {
   const Json* value = json.find(name);
   if (value == nullptr || !value->is_string()) {
@@ -182,19 +197,6 @@ void encode_items(Micros now, const ItemsKnown& known,
   emit(RecordType::items, end);
 }
 
-namespace {
-
-bool slots_are_possible(const Event& event) {
-  const auto possible = [](int slots) { return slots >= 1 && slots <= kSlotsMax; };
-  if (const auto* started = std::get_if<Started>(&event.body)) {
-    return possible(started->slots);
-  }
-  const auto* resumed = std::get_if<Resumed>(&event.body);
-  return resumed == nullptr || possible(resumed->slots);
-}
-
-}  // namespace
-
 Result<std::optional<Event>> EventDecoder::decode(RecordType type, std::string_view payload) {
   FieldReader in(payload);
   if (type == RecordType::items_part) {
@@ -242,7 +244,7 @@ Result<std::optional<Event>> EventDecoder::decode(RecordType type, std::string_v
     }
     default: return damaged(type);
   }
-  if (!in.complete() || !slots_are_possible(event)) {
+  if (!in.complete() || !is_possible(event)) {
     return damaged(type);
   }
   return std::optional<Event>(std::move(event));

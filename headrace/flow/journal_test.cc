@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -155,6 +156,10 @@ TEST_CASE("cut and damaged records are corrupt, never a crash") {
   }
   EventDecoder decoder;
   CHECK(!decoder.decode(static_cast<RecordType>(77), "").ok());
+  for (const int64_t us : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    const Record late = encoded({base::Micros(us), Tick{}})[0];
+    CHECK(decoder.decode(late.type, late.payload).error().code() == Errc::corrupt);
+  }
   for (const int slots : {-1, 0, kSlotsMax + 1, 1 << 30}) {
     const Record started = encoded({base::Micros(1), Started{slots}})[0];
     CHECK(decoder.decode(started.type, started.payload).error().code() == Errc::corrupt);

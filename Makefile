@@ -11,6 +11,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 CORES := $(shell nproc)
 FUZZ_SECONDS ?= 10
+FUZZ_SEED ?= 0
 # Environments of their own for what must not meet the product's versions; tests find them by path.
 TEST_VENVS := $(patsubst requirements-%.txt,.venv-%/.done,$(wildcard requirements-reference.txt requirements-mlflow.txt))
 BENCH_VENVS := .venv-ray/.done
@@ -65,7 +66,7 @@ fuzz: venv ## run every fuzzer for FUZZ_SECONDS (10) on top of its corpus
 	@tools/apt.sh build fuzz
 	@cmake --preset fuzz -DPython_EXECUTABLE=$(CURDIR)/$(PY) >/dev/null
 	@$(call ninja,build/fuzz,headrace_fuzzers)
-	@$(PY) tools/fuzz.py build/fuzz $(FUZZ_SECONDS)
+	@$(PY) tools/fuzz.py build/fuzz $(FUZZ_SECONDS) $(FUZZ_SEED)
 
 # What .ci/run takes for asan: one build with clang serves tests and fuzzers.
 asan-clang: venv

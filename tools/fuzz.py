@@ -2,7 +2,9 @@
 """Run each built fuzzer for some seconds on its corpus; new inputs go to the build folder.
 
 Prints one line per fuzzer and, on a crash, the end of its output and the input's path.
-Usage: fuzz.py BUILD_FOLDER SECONDS
+Usage: fuzz.py BUILD_FOLDER SECONDS [SEED]
+
+With a SEED other than 0 the inputs are the same each time, as far as the machine comes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ def fuzzers(build: Path) -> list[Path]:
     )
 
 
-def run(fuzzer: Path, build: Path, seconds: int) -> str | None:
+def run(fuzzer: Path, build: Path, seconds: int, seed: int) -> str | None:
     """Run one; None when it is well, else what happened."""
     # lake_parquet_fuzz -> fuzz/corpus/parquet or fuzz/corpus/lake_parquet
     name = fuzzer.name.removesuffix("_fuzz")
@@ -41,7 +43,8 @@ def run(fuzzer: Path, build: Path, seconds: int) -> str | None:
     command = [
         str(fuzzer),
         f"-max_total_time={seconds}",
-        "-timeout=10",
+        f"-seed={seed}",
+        "-timeout=25",
         "-rss_limit_mb=2048",
         "-print_final_stats=1",
         f"-artifact_prefix={crashes}/",
@@ -61,7 +64,7 @@ def run(fuzzer: Path, build: Path, seconds: int) -> str | None:
     return None
 
 
-def main(build_folder: str, seconds: str) -> int:
+def main(build_folder: str, seconds: str, seed: str = "0") -> int:
     """Run all, one per core."""
     build = Path(build_folder).resolve()
     programs = fuzzers(build)
@@ -69,11 +72,11 @@ def main(build_folder: str, seconds: str) -> int:
         print("no fuzzer is built")
         return 1
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        problems = list(pool.map(lambda f: run(f, build, int(seconds)), programs))
+        problems = list(pool.map(lambda f: run(f, build, int(seconds), int(seed)), programs))
     for problem in filter(None, problems):
         print(problem)
     return 1 if any(problems) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    sys.exit(main(*sys.argv[1:4]))

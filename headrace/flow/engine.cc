@@ -120,7 +120,8 @@ Result<void> Engine::State::on_started(const Started& event) {
   if (root != nullptr) {
     return does_not_fit("the run was started twice");
   }
-  for (int slot = 0; slot < event.slots; ++slot) {
+  slots = event.slots;
+  for (int slot = 0; slot < slots; ++slot) {
     free_slots.insert(slot);
   }
   status = Status::in_progress;
@@ -287,8 +288,10 @@ void Engine::State::on_cancel(const CancelRequested& event) {
 }
 
 void Engine::State::on_resumed(const Resumed& event) {
+  options.circuit_breaker = options.circuit_breaker && event.circuit_breaker;
+  slots = event.slots;
   free_slots.clear();
-  for (int slot = 0; slot < event.slots; ++slot) {
+  for (int slot = 0; slot < slots; ++slot) {
     free_slots.insert(slot);
   }
   counts.attempts_running = 0;

@@ -82,6 +82,7 @@ struct CancelRequested {
 /// An engine took the run over: whatever was running is lost.
 struct Resumed {
   int slots = 1;
+  bool circuit_breaker = true;  ///< false: from here on there is none
 };
 struct Event {
   base::Micros now{0};  ///< since the epoch; never goes back
@@ -131,6 +132,10 @@ struct EngineOptions {
   Json parameters = Json::object();  ///< bound
   bool shared_variables = false;     ///< SetVariable in a parallel ForEach writes one slot
   FailureBudget budget = {};         ///< for every ForEach without one of its own
+  /// Stop a ForEach whose first max(5, slots) items that ended all failed alike (`alike` of
+  /// likeness_internal.h). Attempts that are tried again do not count, nor do cancelled items.
+  /// Items of which nothing ran yet are Skipped, the others end as they would.
+  bool circuit_breaker = true;
   bool report_outputs = false;
 };
 

@@ -173,7 +173,7 @@ void Engine::State::report_item(const Scope& scope, Status judged, const Activit
   actions->reports.push_back(std::move(report));
 }
 
-/// Items that the failure budget or a cancel left out.
+/// Items that the failure budget, the circuit breaker or a cancel left out.
 void Engine::State::report_not_started(const ActivityRun& run) {
   const ForEachRun& loop = *run.for_each;
   for (int64_t index = loop.next; index < loop.items.size(); ++index) {

@@ -70,7 +70,8 @@ struct Scope {
   base::Micros started{0};
   bool cancelled = false;
   bool cancelled_by_timeout = false;
-  int open = 0;                              ///< runs that are not final
+  bool left_out = false;  ///< an item that the circuit breaker took back before anything of it ran
+  int open = 0;           ///< runs that are not final
   std::vector<ActivityRun> runs;             ///< as in `list`
   std::unique_ptr<VariableChanges> changes;  ///< of an iteration of a parallel ForEach
 };
@@ -154,6 +155,10 @@ struct Engine::State {
   void note_failure(ForEachRun* loop, const ActivityRun& run, const Scope& scope,
                     const ActivityError& why);
   bool budget_used_up(const ForEachRun& loop) const;
+  bool circuit_breaks(const ForEachRun& loop) const;
+  void break_circuit(ForEachRun* loop);
+  bool is_untouched(const Scope& scope) const;
+  void after_failure(ForEachRun* loop, const Scope* failed);
   void close_for_each(ActivityRun* run);
   void merge_variables(ForEachRun* loop, int64_t index, VariableChanges changes);
   std::string for_each_message(const ActivityRun& run) const;
@@ -202,6 +207,7 @@ struct Engine::State {
   uint64_t evaluations = 0;
   std::unordered_map<uint64_t, ActivityRun*> by_id;  ///< attempts that run, items that are awaited
   std::map<SlotKey, ActivityRun*> slot_queue;
+  int slots = 1;
   std::set<int> free_slots;
   std::map<TimerKey, ActivityRun*> timers;
   std::deque<Task> tasks;

@@ -36,6 +36,7 @@ ActivityError get_error(FieldReader* in) {
 }
 
 enum AttemptFlag : uint8_t { kOutputKept = 1, kReused = 2, kRetryUseless = 4 };
+enum ResumedFlag : uint8_t { kNoCircuitBreaker = 1 };
 
 std::string encode_attempt(Micros now, const AttemptEnded& event, std::string_view path) {
   std::string out;
@@ -72,6 +73,15 @@ AttemptEnded decode_attempt(FieldReader* in, std::string* path) {
   return event;
 }
 
+Resumed decode_resumed(FieldReader* in) {
+  Resumed event;
+  event.slots = in->get<int32_t>();
+  if (in->left() > 0) {  // engine version 2 wrote no flags
+    event.circuit_breaker = (in->get<uint8_t>() & kNoCircuitBreaker) == 0;
+  }
+  return event;
+}
+
 Result<std::string> text_of(const Json& json, std::string_view name) {
   const Json* value = json.find(name);
   if (value == nullptr || !value->is_string()) {
@@ -93,6 +103,7 @@ Json RunHeader::to_json() const {
                             {"parameters", parameters},
                             {"started_us", started.count()},
                             {"shared_variables", shared_variables},
+                            {"circuit_breaker", circuit_breaker},
                             {"made_by", made_by}});
   if (budget.count) {
     json.set("failures_max", *budget.count);
@@ -105,12 +116,12 @@ Json RunHeader::to_json() const {
 
 Result<RunHeader> RunHeader::from_json(const Json& json) {
   RunHeader header;
-  header.engine_version = static_cast<int>(json.get_integer("engine_version", -1));
-  if (header.engine_version != kEngineVersion) {
+  const int64_t version = json.get_integer("engine_version", -1);
+  if (version < kEngineVersionMin || version > kEngineVersion) {
     return Error{Errc::mismatch,
                  fmt::format("the run was made by engine version {}, this is {}; continue it with "
                              "the headrace that started it",
-                             header.engine_version, kEngineVersion)};
+                             version, kEngineVersion)};
   }
   HR_TRY(header.run_id, text_of(json, "run_id"));
   HR_TRY(header.pipeline_name, text_of(json, "pipeline"));
@@ -119,6 +130,7 @@ Result<RunHeader> RunHeader::from_json(const Json& json) {
   header.made_by = json.get_string("made_by");
   header.started = Micros(json.get_integer("started_us"));
   header.shared_variables = json.get_bool("shared_variables");
+  header.circuit_breaker = json.get_bool("circuit_breaker");
   const Json* parameters = json.find("parameters");
   header.parameters =
       parameters != nullptr && parameters->is_object() ? *parameters : Json::object();
@@ -148,6 +160,7 @@ std::string encode_event(const Event& event, std::string_view attempt_path, Reco
   } else if (const auto* resumed = std::get_if<Resumed>(&event.body)) {
     *type = RecordType::resumed;
     writer.put(static_cast<int32_t>(resumed->slots));
+    writer.put(static_cast<uint8_t>(resumed->circuit_breaker ? 0 : kNoCircuitBreaker));
   } else {
     HR_CHECK(std::holds_alternative<Tick>(event.body), "items have records of their own");
     *type = RecordType::tick;
@@ -205,7 +218,7 @@ Result<std::optional<Event>> EventDecoder::decode(RecordType type, std::string_v
   event.now = Micros(in.get<int64_t>());
   switch (type) {
     case RecordType::started: event.body = Started{in.get<int32_t>()}; break;
-    case RecordType::resumed: event.body = Resumed{in.get<int32_t>()}; break;
+    case RecordType::resumed: event.body = decode_resumed(&in); break;
     case RecordType::tick: event.body = Tick{}; break;
     case RecordType::cancel: event.body = CancelRequested{std::string(in.get_text())}; break;
     case RecordType::attempt: event.body = decode_attempt(&in, &attempt_path_); break;

@@ -108,8 +108,9 @@ Result<Changed> compare_document(const RunHeader& header, const ResumeRequest& r
 }
 
 Result<RunResult> restart(Journal journal, Replay* replay, const Changed& document,
-                          const RunOptions& options) {
+                          bool circuit_breaker, const RunOptions& options) {
   RunHeader header = replay->header();
+  header.circuit_breaker = header.circuit_breaker && circuit_breaker;
   if (document.changed) {
     header.document = document.text;
   }
@@ -153,6 +154,7 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   header.started = base::system_clock().wall();
   header.shared_variables = request.shared_variables;
   header.budget = request.budget;
+  header.circuit_breaker = request.circuit_breaker;
   header.made_by = base::holder_description("headrace flow run");
   HR_TRY(header.parameters, bind_parameters(*request.pipeline, request.arguments));
   HR_TRY(base::make_folders(options.folder));
@@ -192,9 +194,10 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   // A pipeline may succeed in spite of failed items: a later activity waited for Completed.
   const bool all_well = engine.status() == Status::succeeded && engine.progress().items_failed == 0;
   const bool again = request.retry_failed && !all_well;
-  if (again || document.changed) {
+  const bool unbegun = engine.status() == Status::queued;  // it takes no flag on its way
+  if (again || document.changed || (unbegun && !request.circuit_breaker)) {
     keep_orphaned_output(engine, options.folder);
-    return restart(std::move(journal), &replay, document, options);
+    return restart(std::move(journal), &replay, document, request.circuit_breaker, options);
   }
   if (engine.ended()) {
     RunResult result;
@@ -207,9 +210,9 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   }
   keep_orphaned_output(engine, options.folder);
   const RunHeader header = replay.header();
-  const Event first = engine.status() == Status::queued
+  const Event first = unbegun
                           ? Event{base::Micros(0), Started{options.slots}}
-                          : Event{base::Micros(0), Resumed{options.slots}};
+                          : Event{base::Micros(0), Resumed{options.slots, request.circuit_breaker}};
   FinishedWork finished = replay.restarts() > 0 ? replay.take_finished() : FinishedWork{};
   return drive(std::move(journal), replay.take_engine(), header, options, first,
                std::move(finished));

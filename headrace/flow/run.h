@@ -43,6 +43,7 @@ struct RunRequest {
   Json arguments = Json::object();  ///< of its parameters
   bool shared_variables = false;    ///< as Data Factory: SetVariable in parallel items races
   FailureBudget budget = {};        ///< of every ForEach without its own
+  bool circuit_breaker = true;      ///< see EngineOptions
   std::string run_id;               ///< "" = a new GUID
 };
 
@@ -50,6 +51,7 @@ struct ResumeRequest {
   bool retry_failed = false;    ///< run again what failed and what came after it; what else
                                 ///< succeeded with equal inputs is kept
   bool accept_changes = false;  ///< go on with the changed pipeline file
+  bool circuit_breaker = true;  ///< false: from here on none; true: as the run was started
 };
 
 struct RunResult {

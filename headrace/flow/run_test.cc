@@ -468,6 +468,52 @@ TEST_CASE(
             {"0", 1}, {"1", 1}, {"2", 2}, {"3", 1}, {"aside", 1}, {"judge", 2}});
 }
 
+TEST_CASE("a loop that the circuit breaker stopped is read back so, and goes on when told to") {
+  const std::string failing = counting("test -e $HEADRACE_RUN_FOLDER/good");
+  TestRun run(pipeline_text(loop_of("@range(0, 40)", work("Custom", failing))));
+
+  CHECK(run.start().status == Status::failed);
+
+  const auto begun = static_cast<int>(side_effects(run.options.folder).size());
+  CHECK((begun == 5 || begun == 6));  // one more may have been at work
+  const RunState state = run.state();
+  CHECK(state.error->message.find("the first 5 items to end all failed") != std::string::npos);
+  CHECK(item(state, "39").status == Status::skipped);
+  CHECK(run.resume().error->message == state.error->message);  // as it ended
+
+  ResumeRequest all;
+  all.retry_failed = true;
+  all.circuit_breaker = false;
+  CHECK(run.resume(all).status == Status::failed);
+  CHECK(side_effects(run.options.folder).size() == 40);
+  CHECK(item(run.state(), "39").status == Status::failed);
+  REQUIRE(base::replace_file(run.options.folder / "good", "").ok());
+  CHECK(run.resume({.retry_failed = true}).status == Status::succeeded);
+}
+
+TEST_CASE("a run that goes on without circuit breaker stays so when it is read again") {
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 30)", work("Custom", counting("test -e $HEADRACE_RUN_FOLDER/go || sleep "
+                                                       "600; exit 1")))));
+  const Interrupt interrupt;
+  run.options.interrupt_fd = interrupt.read_end.get();
+  base::Thread other("interrupter", [&] {
+    CHECK(comes_true([&] { return side_effects(run.options.folder).size() == 2; }));
+    interrupt.raise();
+  });
+  CHECK(run.start().interrupted);
+  other.join();
+  run.options.interrupt_fd = -1;
+  REQUIRE(base::replace_file(run.options.folder / "go", "").ok());
+
+  ResumeRequest without;
+  without.circuit_breaker = false;
+  CHECK(run.resume(without).status == Status::failed);
+
+  CHECK(side_effects(run.options.folder).size() == 30);
+  CHECK(item(run.state(), "29").status == Status::failed);
+}
+
 TEST_CASE("a folder whose journal was left without a record takes a run") {
   TestRun run(pipeline_text(work("NoOp", "")));
   REQUIRE(base::make_folders(run.options.folder).ok());
@@ -682,7 +728,7 @@ TEST_CASE("a journal of another kind is told from a damaged one") {
   CHECK(run.start().status == Status::succeeded);
   std::string text = run.file("journal");
 
-  const size_t version = text.find("\"engine_version\":2");
+  const size_t version = text.find("\"engine_version\":3");
   REQUIRE(version != std::string::npos);
   text[40] = static_cast<char>(text[40] + 1);
   REQUIRE(base::replace_file(journal_path(run.options.folder), text).ok());

@@ -9,6 +9,7 @@ import pty
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,43 @@ def test_a_failure_budget_stops_early(run_headrace: Run, tmp_path: Path, option:
     assert done.returncode == 1
     assert "stopped by the failure budget" in done.stderr
     assert run_headrace("flow", "run", path, "--max-failures", "x", cwd=tmp_path).returncode == 2
+
+
+def test_a_foreach_whose_first_items_all_fail_alike_is_stopped(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    command = "echo no column y in $HEADRACE_ITEM.csv >&2; test -e $HEADRACE_RUN_FOLDER/good"
+    path = pipeline(tmp_path, command, "@range(0, 100)")
+    path.write_text(path.read_text().replace('"batchCount": 2', '"batchCount": 20'))
+
+    done = run_headrace("flow", "run", path, "--dir", "run", "--slots", "2", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "the first 5 items to end all failed with this error and none succeeded" in done.stderr
+    assert "its last line: no column y in 0.csv" in done.stderr
+    assert "--no-circuit-breaker" in done.stderr
+    assert "headrace flow resume run --retry-failed" in done.stdout.replace(f"{tmp_path}/", "")
+    items = Counter(item["status"] for item in item_list(run_headrace, tmp_path))
+    assert items["Failed"] in (5, 6)  # one more may have been at work
+    assert items["Skipped"] == 100 - items["Failed"]
+
+    again = ("flow", "resume", "run", "--retry-failed", "--slots", "2")
+    all_of_them = run_headrace(*again, "--no-circuit-breaker", cwd=tmp_path)
+    assert all_of_them.returncode == 1
+    assert {item["status"] for item in item_list(run_headrace, tmp_path)} == {"Failed"}
+    (tmp_path / "run/good").touch()
+    assert run_headrace(*again, cwd=tmp_path).returncode == 0
+    assert {item["status"] for item in item_list(run_headrace, tmp_path)} == {"Succeeded"}
+
+    off = run_headrace("flow", "run", path, "--dir", "off", "--no-circuit-breaker", cwd=tmp_path)
+    assert "100 of 100 items ended, 100 failed" in off.stdout
+
+
+def item_list(run_headrace: Run, tmp_path: Path) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = status(run_headrace, tmp_path, "run")["activities"][0][
+        "item_list"
+    ]
+    return items
 
 
 def test_failed_items_of_a_run_that_succeeded_are_told_and_can_be_retried(

@@ -275,6 +275,7 @@ struct AppendLog::State {
   uint64_t committed HR_GUARDED_BY(mu) = 0;
   std::optional<Error> failure HR_GUARDED_BY(mu);
   bool stopping HR_GUARDED_BY(mu) = false;
+  Histogram commit_seconds HR_GUARDED_BY(mu);
   Thread thread;  // last: it stops before what it uses goes
 };
 
@@ -325,7 +326,8 @@ Result<uint64_t> AppendLog::State::write_pending() {
 void AppendLog::State::run() {
   Micros not_before{0};
   while (wait_for_batch(not_before)) {
-    not_before = system_clock().monotonic() + options.commit_interval;
+    const Micros began = system_clock().monotonic();
+    not_before = began + options.commit_interval;
     const Result<uint64_t> last = write_pending();
     Result<void> result = last.ok() ? Result<void>() : Result<void>(last.error());
     if (result.ok() && options.sync) {
@@ -338,6 +340,7 @@ void AppendLog::State::run() {
         failure = std::move(result).error();
       } else {
         committed = *last;
+        commit_seconds.observe(system_clock().monotonic() - began);
       }
     }
     done.notify_all();
@@ -439,6 +442,11 @@ Result<void> AppendLog::wait_committed(uint64_t sequence, std::chrono::milliseco
 }
 
 int AppendLog::commit_event_fd() const { return state_->event.get(); }
+
+void AppendLog::time_commits(Histogram seconds) {
+  const MutexLock lock(state_->mu);
+  state_->commit_seconds = seconds;
+}
 
 Result<void> AppendLog::status() const {
   const MutexLock lock(state_->mu);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "headrace/base/board.h"
 #include "headrace/base/export.h"
 #include "headrace/base/file.h"
 #include "headrace/base/result.h"
@@ -58,6 +59,8 @@ class HR_API AppendLog {
   /// A descriptor that becomes readable when `committed()` grew (eventfd; read it to clear), for
   /// event loops.
   int commit_event_fd() const;
+  /// From now on take the time of every commit (the write and the fdatasync).
+  void time_commits(Histogram seconds);
   /// First disk error, if any.
   Result<void> status() const;
 

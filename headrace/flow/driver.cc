@@ -33,6 +33,12 @@ std::string host_name() {
   return host;
 }
 
+WorkerPoolOptions with_metrics(WorkerPoolOptions options, const RunMetrics& metrics) {
+  options.start_seconds = metrics.pool_start_seconds();
+  options.hello.metrics = metrics.on();
+  return options;
+}
+
 /// Empty a counter or a queue of notices.
 void drain(int fd) {
   char buffer[4096];
@@ -47,11 +53,14 @@ Driver::Driver(Journal journal, std::unique_ptr<Engine> engine, const RunHeader&
       engine_(std::move(engine)),
       header_(header),
       options_(options),
+      metrics_(options.metrics ? header.run_id : ""),
       epoll_(std::move(epoll)),
-      pool_(WorkerPool::make(std::move(pool), epoll_.get())),
+      pool_(WorkerPool::make(with_metrics(std::move(pool), metrics_), epoll_.get())),
       flights_(static_cast<size_t>(options.slots)),
       wall_begin_(std::max(base::system_clock().wall(), engine_->now())),
-      monotonic_begin_(base::system_clock().monotonic()) {}
+      monotonic_begin_(base::system_clock().monotonic()) {
+  journal_.time_commits(metrics_.journal_sync_seconds());
+}
 
 Result<std::unique_ptr<Driver>> Driver::make(Journal journal, std::unique_ptr<Engine> engine,
                                              const RunHeader& header, const RunOptions& options) {
@@ -104,6 +113,7 @@ Result<void> Driver::take(Event event, std::string_view attempt_path) {
   HR_TRY(journal_.append(event, attempt_path));
   HR_TRY(engine_->step(std::move(event), &actions_));
   for (Report& report : actions_.reports) {
+    metrics_.told(report);
     untold_.emplace_back(journal_.appended(), std::move(report));
   }
   actions_.reports.clear();
@@ -206,8 +216,10 @@ Result<void> Driver::begin(const StartAttempt& start) {
   if (const auto it = finished_.find({call->path, call->digest}); it != finished_.end()) {
     ended.outcome = it->second;
     ended.outcome.reused = true;
+    metrics_.reused();
     return take({Micros(0), std::move(ended)}, call->path);
   }
+  metrics_.attempt_begins(start);
   CallFrame frame;
   frame.attempt = start.attempt;
   frame.number = call->attempt;
@@ -338,6 +350,9 @@ int Driver::wait_ms() const {
   if (options_.on_progress) {
     wait = std::min<int64_t>(wait, 1000);
   }
+  if (metrics_.on()) {
+    until(metrics_.update_at() - base::system_clock().monotonic());
+  }
   return static_cast<int>(wait);
 }
 
@@ -371,7 +386,18 @@ Result<bool> Driver::turn() {
     tell();
   }
   show_progress(false);
+  if (const Micros at = base::system_clock().monotonic(); metrics_.due(at)) {
+    metrics_.update(*engine_, pool_, at);
+  }
   return true;
+}
+
+/// The last numbers, when all workers are gone. A disk that does not take them is no failure.
+void Driver::keep_metrics() {
+  metrics_.update(*engine_, pool_, base::system_clock().monotonic());
+  if (const Result<void> kept = metrics_.keep(options_.folder); !kept.ok()) {
+    base::log_warning("flow: " + kept.error().message());
+  }
 }
 
 Result<RunResult> Driver::loop() {
@@ -391,6 +417,7 @@ Result<RunResult> Driver::loop() {
   pool_.shut_down(result.interrupted ? kInterruptGrace : kEndGrace);
   HR_TRY(journal_.wait_committed());
   tell();
+  keep_metrics();
   show_progress(true);
   result.status = engine_->status();
   result.error = engine_->error();

@@ -12,6 +12,7 @@
 #include "headrace/flow/journal.h"
 #include "headrace/flow/replay.h"
 #include "headrace/flow/run.h"
+#include "headrace/flow/run_metrics_internal.h"
 #include "headrace/flow/worker_pool.h"
 
 namespace headrace::flow {
@@ -61,6 +62,7 @@ class Driver {
   void write_meta(const WorkerPool::Ended& ended, const InFlight& flight) const;
   void tell();
   void show_progress(bool last);
+  void keep_metrics();
   int wait_ms() const;
   Result<bool> turn();  ///< false: interrupted
   Result<RunResult> loop();
@@ -69,6 +71,7 @@ class Driver {
   std::unique_ptr<Engine> engine_;
   RunHeader header_;
   RunOptions options_;
+  RunMetrics metrics_;
   base::Fd epoll_;
   WorkerPool pool_;  ///< watched by `epoll_`
   base::Fd inotify_;

@@ -109,8 +109,11 @@ struct Report {
 };
 
 struct StartAttempt {
+  enum class Reason : uint8_t { first, retry, lost, resumed };
   uint64_t attempt = 0;
   int slot = 0;
+  Reason reason = Reason::first;
+  base::Micros waited{0};  ///< for a slot
 };
 struct StopAttempt {
   uint64_t attempt = 0;
@@ -152,9 +155,19 @@ struct CallSpec {
 struct EngineProgress {
   int64_t items_total = 0;
   int64_t items_ended = 0;
-  int64_t items_failed = 0;
+  int64_t items_succeeded = 0;
+  int64_t items_failed = 0;     ///< and cancelled
+  int64_t items_cancelled = 0;  ///< also those that a cancelled run did not come to
+  int64_t items_skipped = 0;
   int64_t items_running = 0;
   int64_t attempts_running = 0;
+};
+
+/// Items that have not ended, by what their activities do.
+struct ItemStates {
+  int64_t queued = 0;  ///< nothing of them is with a worker, or waits for a retry
+  int64_t running = 0;
+  int64_t waiting_retry = 0;
 };
 
 /// An item that has not ended.
@@ -187,7 +200,8 @@ class Engine {
   const std::optional<ActivityError>& error() const;
   bool ended() const { return is_final(status()); }
   EngineProgress progress() const;
-  base::Micros now() const;  ///< of the last event
+  ItemStates item_states() const;  ///< looks at all items that run
+  base::Micros now() const;        ///< of the last event
 
   /// Evaluate what a started attempt is called with, or why it cannot be.
   Result<CallSpec> evaluate_call(uint64_t attempt);

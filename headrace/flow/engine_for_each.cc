@@ -210,6 +210,7 @@ void Engine::State::cancel_item(const ItemPlace& place) {
   ++loop.cancelled;
   ++loop.cancelled_waiting;
   ++counts.items_ended;
+  ++counts.items_cancelled;
   ++counts.items_failed;
   report_unstarted_item(*place.run, place.index, item);
 }
@@ -227,10 +228,13 @@ void Engine::State::iteration_done(Scope* scope) {
   ++counts.items_ended;
   if (judged == Status::succeeded) {
     ++loop.succeeded;
+    ++counts.items_succeeded;
   } else if (judged == Status::skipped) {
     ++loop.skipped;
+    ++counts.items_skipped;
   } else if (judged == Status::cancelled) {
     ++loop.cancelled;
+    ++counts.items_cancelled;
     ++counts.items_failed;
   } else {
     ++loop.failed;
@@ -369,6 +373,8 @@ void Engine::State::close_for_each(ActivityRun* run) {
   const int64_t unstarted = loop.items.size() - loop.next - loop.cancelled_waiting;
   loop.skipped += unstarted;
   counts.items_ended += unstarted;
+  const bool by_cancel = run->scope->cancelled && !is_left_out(run->scope);
+  (by_cancel ? counts.items_cancelled : counts.items_skipped) += unstarted;
   for (auto& [name, merge] : loop.variables) {
     if (merge.set_index >= 0) {
       write_variable(run->scope, name, std::move(merge.value), false);

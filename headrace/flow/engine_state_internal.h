@@ -45,6 +45,8 @@ struct ActivityRun {
   bool stopping = false;        ///< a StopAttempt is out
   std::string stop_reason;      ///< "timeout", "cancel"
   bool output_missing = false;  ///< succeeded, but a secure output did not survive a crash
+  StartAttempt::Reason reason = StartAttempt::Reason::first;  ///< of the next attempt
+  base::Micros queued{0};                                     ///< since when it waits for a slot
   base::Micros started{0};
   base::Micros ended{0};
   base::Micros deadline{0};  ///< in `timers`; 0: none
@@ -185,6 +187,7 @@ struct Engine::State {
   void report_not_started(const ActivityRun& run);
   void report_unstarted_item(const ActivityRun& run, int64_t index, Status with_status);
   std::string outputs_of(const Scope& scope) const;
+  void count_states(const Scope& scope, ItemStates* all, ItemStates* own) const;
   void visit_open(const Scope& scope, const std::function<void(const OpenItem& item)>& visit) const;
 
   std::shared_ptr<const Pipeline> pipeline;

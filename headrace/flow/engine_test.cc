@@ -531,6 +531,75 @@ TEST_CASE("an engine killed on the way counts on, and stops where a quiet run st
   CHECK(off.replayed()->progress().items_failed == 100);
 }
 
+TEST_CASE("items are counted by what they do now, and by how they ended") {
+  // 2 slots, 4 taken up: at 2.5 s items 0 and 1 wait for their retry, 2 and 3 run.
+  const std::string patient =
+      work("fit", "", R"json(, "policy": {"retry": 1, "retryIntervalInSeconds": 30})json");
+  Simulator run(
+      pipeline_of(pipeline_text({loop_of("@range(0, 10)", patient, "\"batchCount\": 4,")})),
+      [](const CallSpec& call) {
+        return call.attempt == 1 && call.item_key <= "1" ? breaks("no", 2.0) : works("{}", 5.0);
+      },
+      2);
+  bool seen = false;
+  CHECK(run.run([&] {
+    const ItemStates states = run.engine().item_states();
+    if (states.waiting_retry == 2 && !seen) {
+      seen = true;
+      CHECK(states.running == 2);
+      CHECK(states.queued == 6);
+      run.cancel("9");
+      CHECK(run.engine().item_states().queued == 5);
+    }
+  }) == Status::failed);
+
+  CHECK(seen);
+  CHECK(run.engine().progress().items_succeeded == 9);
+  CHECK(run.engine().progress().items_cancelled == 1);
+  CHECK(run.engine().item_states().running == 0);
+  CHECK(run.engine().item_states().queued == 0);
+
+  Simulator stopped(pipeline_of(pipeline_text({loop_of("@range(0, 9)", work("fit"))})),
+                    failing({"fit"}), 1);
+  stopped.run();
+  const EngineProgress progress = stopped.engine().progress();
+  CHECK(progress.items_skipped == 4);
+  CHECK(progress.items_ended - progress.items_skipped - progress.items_cancelled == 5);
+}
+
+TEST_CASE("an attempt knows why it begins and how long it waited for its slot") {
+  using Reason = StartAttempt::Reason;
+  const auto pipeline = pipeline_of(pipeline_text(
+      {work("A", "", R"json(, "policy": {"retry": 1, "retryIntervalInSeconds": 0})json"),
+       work("B")}));
+  Engine engine(pipeline, {.run_id = "r"});
+  Actions actions;
+  const auto step = [&](int64_t second, auto body) {
+    actions.clear();
+    REQUIRE(engine.step({base::Micros(second * 1'000'000), body}, &actions).ok());
+    return actions.start.empty() ? StartAttempt{} : actions.start[0];
+  };
+  const auto ends = [](const StartAttempt& start, Outcome::Kind kind) {
+    AttemptEnded event{start.attempt, {}};
+    event.outcome.kind = kind;
+    return event;
+  };
+  const StartAttempt first = step(1, Started{1});
+  CHECK(first.reason == Reason::first);
+  CHECK(first.waited == base::Micros(0));
+  const StartAttempt again = step(5, ends(first, Outcome::Kind::lost));
+  CHECK(again.reason == Reason::lost);
+  const StartAttempt resumed = step(7, Resumed{1});
+  CHECK(resumed.reason == Reason::resumed);
+  const StartAttempt other = step(8, ends(resumed, Outcome::Kind::failed));
+  CHECK(other.reason == Reason::first);  // B, while A waits for its interval
+  CHECK(other.waited == std::chrono::seconds(7));
+  step(10, Tick{});
+  const StartAttempt retry = step(14, ends(other, Outcome::Kind::succeeded));
+  CHECK(retry.reason == Reason::retry);
+  CHECK(retry.waited == std::chrono::seconds(4));
+}
+
 TEST_CASE("every parallel item sees the value it set itself; the last one by index stays") {
   const std::string body =
       R"json({"name": "set", "type": "SetVariable", "typeProperties": {"variableName": "v",

@@ -92,6 +92,7 @@ class Journal {
   uint64_t appended() const { return last_; }
   uint64_t committed() const { return log_.committed(); }
   Result<void> wait_committed() { return log_.wait_committed(last_); }
+  void time_commits(base::Histogram seconds) { log_.time_commits(seconds); }
   int commit_event_fd() const { return log_.commit_event_fd(); }
 
  private:

@@ -30,6 +30,7 @@ struct RunOptions {
   std::chrono::milliseconds grace{10'000};  ///< between SIGTERM and SIGKILL of a stopped attempt
   /// How long a slot may fail to start its worker before the run ends, resumable, with the cause.
   std::chrono::milliseconds worker_patience{60'000};
+  bool metrics = true;    ///< count on a board in shared memory, and leave RUN/metrics.json
   int interrupt_fd = -1;  ///< readable: stop at once and leave a run that can be resumed
   /// What has ended and is durable, in order.
   std::function<void(const Report& report)> on_report;

@@ -68,6 +68,8 @@ class Worker final : public CommandMonitor {
         call_.run_id = hello_.run_id;
         call_.run_folder = hello_.run_folder;
         call_.pipeline_folder = hello_.pipeline_folder;
+        call_.metrics = hello_.metrics;
+        static_cast<void>(send_all(fd_, encode_ready()));  // an engine that is gone is seen next
       } else if ((*frame)->type == FrameType::call) {
         const auto call = decode_call((*frame)->payload);
         if (!call || !answer(*call)) {

@@ -274,6 +274,19 @@ def items_of(run_headrace: Run, run: Path) -> dict[str, dict[str, Any]]:
     return {item["key"]: item for item in each["item_list"]}
 
 
+def test_what_workers_count_of_the_registry_is_in_the_numbers_of_the_run(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    path = pipeline(tmp_path / "p.json", good_lake(tmp_path))
+
+    done = run_headrace("flow", "run", path, "--dir", "run", "--slots", "2", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((tmp_path / "run/metrics.json").read_text())["values"]
+    assert kept["registry.versions"] == len(ITEMS) == len(names_of(run_headrace))
+    assert kept["registry.commit_seconds"]["count"] >= 1
+
+
 def test_a_missing_column_stops_hundreds_of_items_after_the_first_few(
     run_headrace: Run, tmp_path: Path
 ) -> None:

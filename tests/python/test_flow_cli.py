@@ -174,6 +174,34 @@ def item_list(run_headrace: Run, tmp_path: Path) -> list[dict[str, Any]]:
     return items
 
 
+def test_the_numbers_of_a_run_are_shown_while_it_goes_on_and_kept_at_the_end(
+    headrace_binary: Path, run_headrace: Run, tmp_path: Path
+) -> None:
+    held = "while ! test -e $HEADRACE_RUN_FOLDER/go; do sleep 0.02; done"
+    path = pipeline(tmp_path, held)
+    engine = start(headrace_binary, tmp_path, "run", path, "--dir", "run", "--slots", "2")
+    busy = 'flow.pool_instances{pool="local",state="busy"}'
+    wait_for(lambda: (tmp_path / "run/journal").exists())
+    wait_for(lambda: (metrics_of(run_headrace, tmp_path) or {}).get(busy) == 2)
+    live = metrics_of(run_headrace, tmp_path)
+    assert live is not None
+    assert live['flow.items_state{state="queued"}'] == 4
+    assert live["process.threads"] >= 1
+    (tmp_path / "run/go").touch()
+    engine.communicate(timeout=30)
+
+    kept = json.loads((tmp_path / "run/metrics.json").read_text())["values"]
+    assert kept['flow.items{status="succeeded"}'] == 6
+    assert kept["flow.item_seconds"]["count"] == 6
+    assert kept == metrics_of(run_headrace, tmp_path)
+
+
+def metrics_of(run_headrace: Run, tmp_path: Path) -> dict[str, Any] | None:
+    found = status(run_headrace, tmp_path, "run")["metrics"]
+    values: dict[str, Any] | None = found["values"] if found else None
+    return values
+
+
 def test_failed_items_of_a_run_that_succeeded_are_told_and_can_be_retried(
     run_headrace: Run, tmp_path: Path
 ) -> None:

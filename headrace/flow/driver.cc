@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "headrace/base/log.h"
+#include "headrace/flow/custom.h"
 #include "headrace/flow/driver_internal.h"
 #include "headrace/flow/run_folder_internal.h"
 
@@ -257,6 +258,9 @@ Result<void> Driver::take_ended(WorkerPool::Ended ended) {
   ended.outcome.digest = flight.digest;
   ended.outcome.retry_useless = retry_is_useless(ended.outcome, *flight.activity);
   ended.outcome.output_kept = !flight.activity->policy.secure_output;
+  if (ended.outcome.kind == Outcome::Kind::lost) {
+    end_left_commands({flight});  // the next attempt must not meet it
+  }
   if (ended.outcome.kind != Outcome::Kind::succeeded || ended.seconds >= kSlowSeconds) {
     write_meta(ended, flight);
   }
@@ -265,6 +269,24 @@ Result<void> Driver::take_ended(WorkerPool::Ended ended) {
   event.attempt = ended.attempt;
   event.outcome = std::move(ended.outcome);
   return take({Micros(0), std::move(event)}, flight.path);
+}
+
+/// What a killed worker could not end, and we have perhaps not heard of.
+void Driver::end_left_commands(const std::vector<InFlight>& flights) const {
+  std::vector<ActivityCall> calls;
+  for (const InFlight& flight : flights) {
+    if (flight.activity != nullptr && flight.activity->type == "Custom") {
+      ActivityCall& call = calls.emplace_back();
+      call.run_id = header_.run_id;
+      call.run_folder = options_.folder;
+      call.activity = flight.activity->name;
+      call.item_key = flight.item_key;
+      call.attempt = flight.number;
+    }
+  }
+  if (const auto ended = kill_left_commands(calls); !ended.ok()) {
+    base::log_warning("flow: " + ended.error().message());
+  }
 }
 
 /// Beside the log: for people and scripts that look into the folder. The journal does without.
@@ -415,6 +437,8 @@ Result<RunResult> Driver::loop() {
   constexpr auto kInterruptGrace = std::chrono::milliseconds(300);
   constexpr auto kEndGrace = std::chrono::seconds(2);
   pool_.shut_down(result.interrupted ? kInterruptGrace : kEndGrace);
+  std::erase_if(flights_, [](const InFlight& flight) { return flight.attempt == 0; });
+  end_left_commands(flights_);
   HR_TRY(journal_.wait_committed());
   tell();
   keep_metrics();

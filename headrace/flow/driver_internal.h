@@ -59,6 +59,7 @@ class Driver {
   Result<void> give_items(uint64_t run);
   Result<void> take_ended(WorkerPool::Ended ended);
   Result<void> take_cancels();
+  void end_left_commands(const std::vector<InFlight>& flights) const;
   void write_meta(const WorkerPool::Ended& ended, const InFlight& flight) const;
   void tell();
   void show_progress(bool last);

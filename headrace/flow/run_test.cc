@@ -806,6 +806,80 @@ TEST_CASE("nothing of a command outlives an engine that is killed") {
   }
 }
 
+namespace {
+
+/// The first time it starts a process that outlives its shell, named by RUN/inner, and waits for
+/// it. The second time it notes in RUN/together when that one still runs.
+const char* kLeavesInner =
+    R"json("command": "cd $HEADRACE_RUN_FOLDER; if test -e inner; then ! grep -q 'State:.[RSD]' /proc/$(cat inner)/status || touch together; else sleep 600 & echo $! > inner.new; mv inner.new inner; wait; fi")json";
+
+/// Does the process run whose number is in this file of the run? Zombies do not.
+bool process_runs(const TestRun& run, const std::string& name) {
+  const std::string pid = run.file(name);
+  const std::string stat =
+      base::read_file(base::Path("/proc") / pid.substr(0, pid.find('\n')) / "stat", 4096)
+          .value_or("");
+  return !stat.empty() && stat.find(") Z ") == std::string::npos;
+}
+bool inner_runs(const TestRun& run) { return process_runs(run, "inner"); }
+
+void end_inner(const TestRun& run) {
+  if (inner_runs(run)) {
+    ::kill(std::stoi(run.file("inner")), SIGKILL);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an engine that is killed before it hears of a command leaves nothing of it running") {
+  TestRun run(pipeline_text(work("Custom", kLeavesInner)), 1);
+  proc::Child engine = engine_process(
+      {"run", (run.folder / "pl.json").string(), run.options.folder.string(), "1", "kill-engine"});
+
+  const auto exit = engine.wait(milliseconds(20'000));
+
+  REQUIRE(exit.ok());
+  CHECK(exit->signal == SIGKILL);
+  REQUIRE(run.exists("inner"));
+  CHECK(comes_true([&] { return !inner_runs(run); }, std::chrono::seconds(3)));
+  end_inner(run);
+}
+
+TEST_CASE("a command whose engine and worker were killed is ended before its item runs again") {
+  for (const char* item : {"", "a/b c"}) {
+    CAPTURE(item);
+    const std::string activity = work("Custom", kLeavesInner);
+    TestRun run(
+        pipeline_text(*item == '\0' ? activity : loop_of("@createArray('a/b c')", activity)), 1);
+    proc::Child engine = engine_process({"run", (run.folder / "pl.json").string(),
+                                         run.options.folder.string(), "1", "freeze-engine"});
+    REQUIRE(comes_true([&] { return run.exists("fault") && !process_runs(run, "fault"); }));
+    ::kill(static_cast<pid_t>(engine.pid()), SIGKILL);
+    REQUIRE(engine.wait(milliseconds(20'000)).ok());
+    REQUIRE(inner_runs(run));  // the shell goes with its worker, what it started does not
+
+    run.options.folder = run.folder / "." / "run";  // the same folder by another name
+    CHECK(run.resume().status == Status::succeeded);
+
+    CHECK(!run.exists("together"));
+    CHECK(!inner_runs(run));
+    end_inner(run);
+  }
+}
+
+TEST_CASE("a command whose worker was killed before the engine heard of it is ended") {
+  TestRun run(pipeline_text(work("Custom", kLeavesInner)), 1);
+  run.options.worker_command.insert(run.options.worker_command.end(),
+                                    {"kill-worker", run.options.folder.string()});
+
+  CHECK(run.start().status == Status::succeeded);
+
+  CHECK(run.state().find("do")->attempts == 2);
+  CHECK(!run.exists("together"));
+  CHECK(!inner_runs(run));
+  end_inner(run);
+}
+
 TEST_CASE("parameters keep their kind of number when a run is resumed") {
   TestRun run(pipeline_text(
       loop_of("@range(0, 4)",

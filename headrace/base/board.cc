@@ -18,6 +18,7 @@
 #include "headrace/base/board_layout_internal.h"
 #include "headrace/base/clock.h"
 #include "headrace/base/log.h"
+#include "headrace/base/metric_names.h"
 #include "headrace/base/thread.h"
 
 namespace headrace::base {
@@ -274,8 +275,7 @@ Result<std::unique_ptr<Board>> Board::create(const BoardOptions& options) {
   ::gethostname(head.host, sizeof head.host - 1);
   std::memcpy(head.magic, kBoardMagic, sizeof head.magic);
   std::unique_ptr<Board> board(new Board(std::move(state)));
-  board->state_->overflow =
-      board->counter({"watch.overflow", MetricType::counter, "", "metrics without a place"});
+  board->state_->overflow = board->counter(metric("watch.overflow"));
   board->beat();
   return board;
 }

@@ -30,6 +30,7 @@ inline constexpr MetricInfo kMetrics[] = {
     {"registry.bytes", MetricType::counter, "bytes", "artifacts written"},
     {"registry.commit_seconds", MetricType::histogram, "seconds", "one transaction"},
     {"registry.lock_wait_seconds", MetricType::histogram, "seconds", "wait for the writer's lock"},
+    {"watch.overflow", MetricType::counter, "", "metrics that found no place on their board"},
 };
 // clang-format on
 

@@ -208,13 +208,18 @@ std::string lock_holder(int fd) {
   return "another process";
 }
 
-Result<void> lock_exclusive(int fd, const Path& path) {
+Result<void> lock_exclusive(int fd, const Path& path, Micros wait) {
+  constexpr Micros kPauseMax = std::chrono::milliseconds(5);
+  const Deadline deadline = Deadline::in(wait);
+  Micros pause = std::chrono::microseconds(200);
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) {
+    if (errno == EWOULDBLOCK && !deadline.passed()) {
+      sleep_for(std::min(pause, deadline.left()));  // nothing tells of a lock that is given back
+      pause = std::min(pause * 2, kPauseMax);
+    } else if (errno == EWOULDBLOCK) {
       return Error{Errc::busy, path.string() + " is being written by " + lock_holder(fd) +
                                    "; wait for it to end or stop it"};
-    }
-    if (errno != EINTR) {
+    } else if (errno != EINTR) {
       return errno_error(errno, "locking " + path.string());
     }
   }
@@ -361,7 +366,7 @@ AppendLog::~AppendLog() = default;
 Result<AppendLog> AppendLog::open(const Path& path, const AppendLogOptions& options,
                                   const OnRecord& on_record) {
   HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT));
-  HR_TRY(lock_exclusive(fd.get(), path));
+  HR_TRY(lock_exclusive(fd.get(), path, options.lock_wait));
   HR_TRY(int64_t end, replay(fd.get(), path, on_record));
   HR_TRY(end, prepare_end(fd.get(), path, end, options.sync));
   auto state = std::make_unique<State>(std::move(fd), path, options, end);

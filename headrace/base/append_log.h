@@ -24,6 +24,8 @@ struct AppendLogOptions {
   int64_t commit_records = 64;  ///< ... or once this many records wait, whichever comes first
   bool sync = true;             ///< false: never fdatasync (for benchmarks)
   int64_t pending_bytes_max = int64_t{64} << 20;  ///< `append` waits for the disk above this
+  /// `open` waits so long for the file's lock: a process that was killed holds it until it is gone.
+  std::chrono::milliseconds lock_wait{0};
 };
 
 /// Longest payload of one record; `append` refuses more (`invalid_argument`).

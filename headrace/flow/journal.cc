@@ -82,6 +82,13 @@ Resumed decode_resumed(FieldReader* in) {
   return event;
 }
 
+/// Whoever opens a journal has the run's lock: only an engine that is just dying can hold this one.
+base::AppendLogOptions log_options() {
+  base::AppendLogOptions options;
+  options.lock_wait = std::chrono::seconds(1);
+  return options;
+}
+
 Result<std::string> text_of(const Json& json, std::string_view name) {
   const Json* value = json.find(name);
   if (value == nullptr || !value->is_string()) {
@@ -266,7 +273,8 @@ Result<void> Journal::check_absent(const base::Path& run_folder) {
 Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& header) {
   HR_TRY(check_absent(run_folder));
   const base::Path path = journal_path(run_folder);
-  HR_TRY(auto log, base::AppendLog::open(path, {}, [](uint8_t, std::string_view) -> Result<void> {
+  HR_TRY(auto log,
+         base::AppendLog::open(path, log_options(), [](uint8_t, std::string_view) -> Result<void> {
            return Error{Errc::already_exists, "another engine made this run a moment ago"};
          }));
   Journal journal(std::move(log));
@@ -283,7 +291,7 @@ Result<Journal> Journal::open(
   if (!std::filesystem::exists(path, code)) {
     return Error{Errc::not_found, run_folder.string() + " holds no run: it has no journal"};
   }
-  HR_TRY(auto log, base::AppendLog::open(path, {}, on_record));
+  HR_TRY(auto log, base::AppendLog::open(path, log_options(), on_record));
   return Journal(std::move(log));
 }
 

@@ -626,7 +626,7 @@ TEST_CASE("an engine killed at any moment loses no finished item and runs none t
       ++kills;
     } else {
       const bool never_began = exit->code == 2 && !run.exists("journal");
-      REQUIRE_MESSAGE((ended || never_began), exit->text());
+      REQUIRE_MESSAGE((ended || never_began), exit->to_error("the engine").message());
     }
     const auto state = load_run(run.options.folder);
     if (!state.ok() || state->find("each") == nullptr) {

@@ -86,9 +86,27 @@ def commands_page(binary: str) -> str:
 METRICS_HEAD = """# Metrics
 
 Counting is on a board in shared memory ([its format](../formats/board.md)): it costs nanoseconds
-and never blocks. So far the registry alone counts, where a program gives it a board; the command
-makes none yet. Exporters will show a metric as `headrace_` + its name with `_` for
-the dot, counters with `_total` behind. This page is made from `headrace/base/metric_names.h`.
+and never blocks. A run that cannot have a board says so once and goes on without.
+
+`headrace flow run`, `flow resume` and `forecast train` have one board for the engine, which counts
+`flow.*` and its own `process.*`, and one for each worker that opens a registry, which counts
+`registry.*`. When a worker ends, however it ends, the engine adds its counters and histograms to
+its own; gauges end with their process. `headrace flow status RUN --json` shows the sum under
+`metrics`, with `"live": true` while the run is driven; at the end it is kept in the run's folder as
+`metrics.json`. Both give times in seconds, and of a histogram `count`, `sum`, `p50` and `p95`,
+exact to half an octave.
+
+A resumed run has a new engine, which counts anew, but for `flow.items`: that is always of the whole
+run. Items inside of items count too, but for `flow.item_seconds`. `flow.eta_seconds` takes the mean
+pace since the last item that was taken over from before; it is absent until one has ended.
+
+```bash
+headrace flow run examples/commands/pipeline.json --dir counted
+headrace flow status counted --json | grep -o '"flow.items{[^,]*'
+```
+
+Exporters will show a metric as `headrace_` + its name with `_` for the dot, counters with `_total`
+behind. This page is made from `headrace/base/metric_names.h`; what is not in it is not counted.
 
 | metric | type | unit | meaning |
 |---|---|---|---|

@@ -208,13 +208,18 @@ std::string lock_holder(int fd) {
   return "another process";
 }
 
-Result<void> lock_exclusive(int fd, const Path& path) {
+Result<void> lock_exclusive(int fd, const Path& path, Micros wait) {
+  constexpr Micros kPauseMax = std::chrono::milliseconds(5);
+  const Deadline deadline = Deadline::in(wait);
+  Micros pause = std::chrono::microseconds(200);
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) {
+    if (errno == EWOULDBLOCK && !deadline.passed()) {
+      sleep_for(std::min(pause, deadline.left()));  // nothing tells of a lock that is given back
+      pause = std::min(pause * 2, kPauseMax);
+    } else if (errno == EWOULDBLOCK) {
       return Error{Errc::busy, path.string() + " is being written by " + lock_holder(fd) +
                                    "; wait for it to end or stop it"};
-    }
-    if (errno != EINTR) {
+    } else if (errno != EINTR) {
       return errno_error(errno, "locking " + path.string());
     }
   }
@@ -275,6 +280,7 @@ struct AppendLog::State {
   uint64_t committed HR_GUARDED_BY(mu) = 0;
   std::optional<Error> failure HR_GUARDED_BY(mu);
   bool stopping HR_GUARDED_BY(mu) = false;
+  Histogram commit_seconds HR_GUARDED_BY(mu);
   Thread thread;  // last: it stops before what it uses goes
 };
 
@@ -325,7 +331,8 @@ Result<uint64_t> AppendLog::State::write_pending() {
 void AppendLog::State::run() {
   Micros not_before{0};
   while (wait_for_batch(not_before)) {
-    not_before = system_clock().monotonic() + options.commit_interval;
+    const Micros began = system_clock().monotonic();
+    not_before = began + options.commit_interval;
     const Result<uint64_t> last = write_pending();
     Result<void> result = last.ok() ? Result<void>() : Result<void>(last.error());
     if (result.ok() && options.sync) {
@@ -338,6 +345,7 @@ void AppendLog::State::run() {
         failure = std::move(result).error();
       } else {
         committed = *last;
+        commit_seconds.observe(system_clock().monotonic() - began);
       }
     }
     done.notify_all();
@@ -358,7 +366,7 @@ AppendLog::~AppendLog() = default;
 Result<AppendLog> AppendLog::open(const Path& path, const AppendLogOptions& options,
                                   const OnRecord& on_record) {
   HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT));
-  HR_TRY(lock_exclusive(fd.get(), path));
+  HR_TRY(lock_exclusive(fd.get(), path, options.lock_wait));
   HR_TRY(int64_t end, replay(fd.get(), path, on_record));
   HR_TRY(end, prepare_end(fd.get(), path, end, options.sync));
   auto state = std::make_unique<State>(std::move(fd), path, options, end);
@@ -439,6 +447,11 @@ Result<void> AppendLog::wait_committed(uint64_t sequence, std::chrono::milliseco
 }
 
 int AppendLog::commit_event_fd() const { return state_->event.get(); }
+
+void AppendLog::time_commits(Histogram seconds) {
+  const MutexLock lock(state_->mu);
+  state_->commit_seconds = seconds;
+}
 
 Result<void> AppendLog::status() const {
   const MutexLock lock(state_->mu);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "headrace/base/board.h"
 #include "headrace/base/export.h"
 #include "headrace/base/file.h"
 #include "headrace/base/result.h"
@@ -23,6 +24,8 @@ struct AppendLogOptions {
   int64_t commit_records = 64;  ///< ... or once this many records wait, whichever comes first
   bool sync = true;             ///< false: never fdatasync (for benchmarks)
   int64_t pending_bytes_max = int64_t{64} << 20;  ///< `append` waits for the disk above this
+  /// `open` waits so long for the file's lock: a process that was killed holds it until it is gone.
+  std::chrono::milliseconds lock_wait{0};
 };
 
 /// Longest payload of one record; `append` refuses more (`invalid_argument`).
@@ -58,6 +61,8 @@ class HR_API AppendLog {
   /// A descriptor that becomes readable when `committed()` grew (eventfd; read it to clear), for
   /// event loops.
   int commit_event_fd() const;
+  /// From now on take the time of every commit (the write and the fdatasync).
+  void time_commits(Histogram seconds);
   /// First disk error, if any.
   Result<void> status() const;
 

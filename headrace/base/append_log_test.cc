@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -306,6 +307,24 @@ TEST_CASE("a log that another thread is writing can be read at any moment") {
     seen = records.size();
   }
   CHECK(seen == 2000);
+}
+
+TEST_CASE("a log that somebody holds is busy, or waited for") {
+  const TestFolder folder;
+  const Path path = folder / "log";
+  const auto ignore = [](uint8_t, std::string_view) { return Result<void>(); };
+  std::optional<AppendLog> holder = *AppendLog::open(path, {}, ignore);
+  AppendLogOptions patient;
+  patient.lock_wait = std::chrono::milliseconds(20);
+  CHECK(AppendLog::open(path, patient, ignore).error().code() == Errc::busy);
+
+  patient.lock_wait = std::chrono::seconds(20);
+  bool opened = false;
+  Thread other("opener", [&] { opened = AppendLog::open(path, patient, ignore).ok(); });
+  holder.reset();
+  other.join();
+
+  CHECK(opened);
 }
 
 }  // namespace headrace::base

@@ -5,20 +5,20 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
 
+#include "headrace/base/board_folder.h"
 #include "headrace/base/board_layout_internal.h"
 #include "headrace/base/clock.h"
 #include "headrace/base/log.h"
+#include "headrace/base/metric_names.h"
 #include "headrace/base/thread.h"
 
 namespace headrace::base {
@@ -70,29 +70,6 @@ void forget_board(void* pages) {
     void* expected = pages;
     place.compare_exchange_strong(expected, nullptr, std::memory_order_relaxed);
   }
-}
-
-/// Field 22 of /proc/self/stat: when this process started, in clock ticks since the boot.
-uint64_t own_start_ticks() {
-  const std::string text = read_file("/proc/self/stat", 8192).value_or("");
-  size_t at = text.rfind(')');  // the name before it may hold blanks
-  for (int field = 2; field < 22 && at != std::string::npos; ++field) {
-    at = text.find(' ', at + 1);
-  }
-  uint64_t ticks = 0;
-  if (at != std::string::npos) {
-    std::from_chars(text.data() + at + 1, text.data() + text.size(), ticks);
-  }
-  return ticks;
-}
-
-Path default_folder(const std::string& run) {
-  struct statvfs space = {};
-  constexpr uint64_t kNeeded = uint64_t{16} << 20;
-  const bool roomy =
-      ::statvfs("/dev/shm", &space) == 0 && uint64_t{space.f_bavail} * space.f_frsize >= kNeeded;
-  const Path root = roomy ? Path("/dev/shm") : std::filesystem::temp_directory_path();
-  return root / ("headrace-" + std::to_string(::getuid())) / run;
 }
 
 Result<void> make_private_folders(const Path& folder) {
@@ -155,9 +132,20 @@ void Histogram::observe(uint64_t steps) {
   cells_[kBuckets + 1].fetch_add(1, std::memory_order_relaxed);
 }
 
+void Histogram::add(std::span<const uint64_t, kBuckets> buckets, uint64_t sum) {
+  uint64_t count = 0;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    cells_[i].fetch_add(buckets[i], std::memory_order_relaxed);
+    count += buckets[i];
+  }
+  cells_[kBuckets].fetch_add(sum, std::memory_order_relaxed);
+  cells_[kBuckets + 1].fetch_add(count, std::memory_order_relaxed);
+}
+
 struct Board::State {
   Path path;
   bool keep = false;
+  bool own_folder = false;  ///< it was not named: an empty one is nobody's
   std::byte* pages = nullptr;
 
   Mutex mu;  // leaf; counting takes no lock, only the making of handles does
@@ -172,6 +160,9 @@ struct Board::State {
     ::munmap(pages, kBoardBytes);
     if (!keep) {
       ::unlink(path.c_str());
+      if (own_folder) {
+        ::rmdir(path.parent_path().c_str());  // fails, and shall, while other boards lie there
+      }
     }
   }
   BoardHeader& header() { return *reinterpret_cast<BoardHeader*>(pages); }
@@ -242,9 +233,9 @@ Board::Board(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Board::~Board() = default;
 
 Result<std::unique_ptr<Board>> Board::create(const BoardOptions& options) {
-  const Path folder = options.folder.empty() ? default_folder(options.run) : options.folder;
+  const Path folder = options.folder.empty() ? board_folder(options.run) : options.folder;
   HR_TRY(make_private_folders(folder));
-  const uint64_t ticks = own_start_ticks();
+  const uint64_t ticks = start_ticks_of(::getpid()).value_or(0);
   const Path path = folder / (std::to_string(::getpid()) + "-" + std::to_string(ticks) + ".board");
   HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT | O_EXCL, 0600));
   // Reserved now: a full /dev/shm must not kill the process with SIGBUS later.
@@ -260,6 +251,7 @@ Result<std::unique_ptr<Board>> Board::create(const BoardOptions& options) {
   auto state = std::make_unique<State>();
   state->path = path;
   state->keep = options.keep;
+  state->own_folder = options.folder.empty();
   state->pages = static_cast<std::byte*>(pages);
   remember_board(pages);
   BoardHeader& head = state->header();
@@ -283,8 +275,7 @@ Result<std::unique_ptr<Board>> Board::create(const BoardOptions& options) {
   ::gethostname(head.host, sizeof head.host - 1);
   std::memcpy(head.magic, kBoardMagic, sizeof head.magic);
   std::unique_ptr<Board> board(new Board(std::move(state)));
-  board->state_->overflow =
-      board->counter({"watch.overflow", MetricType::counter, "", "metrics without a place"});
+  board->state_->overflow = board->counter(metric("watch.overflow"));
   board->beat();
   return board;
 }

@@ -73,6 +73,8 @@ class HR_API Histogram {
   void observe(std::chrono::microseconds time) {
     observe(static_cast<uint64_t>(std::max<int64_t>(0, time.count())));
   }
+  /// Add the buckets and the sum of another one.
+  void add(std::span<const uint64_t, kBuckets> buckets, uint64_t sum);
   static int bucket_of(uint64_t steps);
   /// Values in bucket `index` are below this many steps; the last bucket has no bound (infinity).
   static double upper_bound(int index);

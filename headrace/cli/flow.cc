@@ -301,6 +301,7 @@ int run_flow(const Arguments& arguments) {
   request.arguments = *std::move(values);
   request.shared_variables = arguments.flag("adf-variables");
   request.budget = *budget;
+  request.circuit_breaker = !arguments.flag("no-circuit-breaker");
   request.run_id = flow::new_run_id();
   const std::string given = arguments.text("dir");
   const base::Path folder =
@@ -322,7 +323,8 @@ int resume_flow(const Arguments& arguments) {
   Watcher watcher(arguments.flag("json-events"));
   watcher.attach(&options);
   const auto result = flow::resume_run({.retry_failed = arguments.flag("retry-failed"),
-                                        .accept_changes = arguments.flag("accept-changes")},
+                                        .accept_changes = arguments.flag("accept-changes"),
+                                        .circuit_breaker = !arguments.flag("no-circuit-breaker")},
                                        options);
   watcher.close();
   return finish(result, *folder, arguments);
@@ -348,8 +350,12 @@ std::vector<Option> driving_options() {
                       "items that run at once at most; the cores of this machine when not "
                       "given (a ForEach's batchCount bounds it too)");
   slots.kind = OptionKind::integer;
-  return {slots, flag("--json-events",
-                      "print what happens as JSON lines on standard output, once it is durable")};
+  return {slots,
+          flag("--no-circuit-breaker",
+               "go through all items of a ForEach, also when the first ones (5, or as many as "
+               "slots) all fail with the same error"),
+          flag("--json-events",
+               "print what happens as JSON lines on standard output, once it is durable")};
 }
 
 Command run_command() {

@@ -13,6 +13,7 @@
 #include "headrace/cli/terminal.h"
 #include "headrace/flow/engine.h"
 #include "headrace/flow/expression.h"
+#include "headrace/flow/metrics.h"
 #include "headrace/flow/run.h"
 #include "headrace/jobs/run_report.h"
 
@@ -134,6 +135,7 @@ Json status_json(const RunState& run, const base::Path& folder, bool with_items,
                        {"variables", run.variables},
                        {"return_value", run.return_value},
                        {"error", error_json(run.error)},
+                       {"metrics", flow::run_metrics(folder, run.run_id)},
                        {"activities", std::move(activities)}});
 }
 
@@ -510,7 +512,9 @@ std::vector<Command> flow_inspect_commands() {
           {required(option("expression", "as in a pipeline: '@...' or '...@{...}...'")),
            option("--context", "JSON file with pipeline, parameters, variables, activities, item")},
           expr)};
-  commands[0].details = "The journal is read; a run that goes on is not disturbed.";
+  commands[0].details =
+      "The journal is read; a run that goes on is not disturbed. With --json, `metrics` holds the "
+      "numbers of its engine and workers.";
   commands[2].details = "The exit code is 0 once the run has stopped and its journal says so.";
   commands[3].details =
       "Prints FILE:LINE:COLUMN: CODE: what is wrong. The exit code is 2 when there is an error, 0 "

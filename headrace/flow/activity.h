@@ -25,6 +25,8 @@ struct ActivityCall {
   int attempt = 1;             ///< 1 for the first try
   Json type_properties;        ///< evaluated
   bool secure_input = false;   ///< policy.secureInput: the properties belong into no file
+  bool metrics = false;        ///< what this process counts on a board of this run (role instance,
+                               ///< kept) is added to the run's numbers
   base::Path run_folder;       ///< the run's folder
   base::Path item_folder;      ///< where this item may keep files and logs
   base::Path pipeline_folder;  ///< folder of the pipeline document: relative paths in properties

@@ -38,7 +38,7 @@ class FrameBuilder {
 std::string encode(const HelloFrame& frame) {
   FrameBuilder out(FrameType::hello);
   out.fields().put_text(frame.run_id).put_text(frame.run_folder).put_text(frame.pipeline_folder);
-  out.fields().put(frame.grace_ms);
+  out.fields().put(frame.grace_ms).put(static_cast<uint8_t>(frame.metrics ? 1 : 0));
   return out.take();
 }
 
@@ -49,6 +49,7 @@ std::optional<HelloFrame> decode_hello(std::string_view payload) {
   frame.run_folder = in.get_text();
   frame.pipeline_folder = in.get_text();
   frame.grace_ms = in.get<int64_t>();
+  frame.metrics = in.get<uint8_t>() != 0;
   return in.complete() ? std::optional(std::move(frame)) : std::nullopt;
 }
 
@@ -98,6 +99,8 @@ std::optional<ResultFrame> decode_result(std::string_view payload) {
 
 std::string encode_stop() { return FrameBuilder(FrameType::stop).take(); }
 
+std::string encode_ready() { return FrameBuilder(FrameType::ready).take(); }
+
 std::string encode_group(int64_t group) {
   FrameBuilder out(FrameType::group);
   out.fields().put(group);
@@ -145,7 +148,7 @@ Result<std::optional<FrameReader::Frame>> FrameReader::next() {
   uint32_t type = 0;
   std::memcpy(&length, bytes_.data() + taken_, sizeof length);
   std::memcpy(&type, bytes_.data() + taken_ + sizeof length, sizeof type);
-  const bool known = (type >= 1 && type <= 3) || type == 16 || type == 17;
+  const bool known = (type >= 1 && type <= 3) || (type >= 16 && type <= 18);
   if (!known || int64_t{length} > kFrameBytesMax) {
     return Error{Errc::corrupt, fmt::format("a worker's connection carries a frame of type {} and "
                                             "{} bytes, which is none of ours",

@@ -16,7 +16,8 @@ enum class FrameType : uint8_t {
   call = 2,     ///< engine -> worker
   stop = 3,     ///< engine -> worker: end the command that runs
   result = 16,  ///< worker -> engine
-  group = 17    ///< worker -> engine: a command's process group began (its id) or ended (0)
+  group = 17,   ///< worker -> engine: a command's process group began (its id) or ended (0)
+  ready = 18    ///< worker -> engine, once: it takes calls
 };
 
 struct HelloFrame {
@@ -24,6 +25,7 @@ struct HelloFrame {
   std::string run_folder;
   std::string pipeline_folder;
   int64_t grace_ms = 10'000;
+  bool metrics = false;  ///< the engine keeps what a worker counts on a board of its own
 };
 
 struct CallFrame {
@@ -52,6 +54,7 @@ std::string encode(const HelloFrame& frame);
 std::string encode(const CallFrame& frame);
 std::string encode(const ResultFrame& frame);
 std::string encode_stop();
+std::string encode_ready();
 std::string encode_group(int64_t group);
 std::optional<HelloFrame> decode_hello(std::string_view payload);
 std::optional<CallFrame> decode_call(std::string_view payload);

@@ -12,6 +12,7 @@
 #include "headrace/flow/engine.h"
 #include "headrace/flow/value.h"
 #include "headrace/proc/child.h"
+#include "headrace/proc/stray.h"
 
 namespace headrace::flow {
 
@@ -137,6 +138,9 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
       }
     }
   };
+  if (monitor != nullptr) {
+    options.notice = monitor->group_notice();
+  }
   HR_TRY(auto child, proc::Child::spawn(std::move(options)));
   if (monitor != nullptr) {
     monitor->command_group(child.pid());
@@ -170,6 +174,28 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
 }
 
 }  // namespace
+
+Result<int64_t> kill_left_commands(const std::vector<ActivityCall>& calls) {
+  if (calls.empty()) {
+    return 0;
+  }
+  const auto is_left = [&](const proc::Environment& environment) {
+    const auto is = [&](std::string_view name, std::string_view value) {
+      return proc::value_in(environment, name) == value;
+    };
+    return std::any_of(calls.begin(), calls.end(), [&](const ActivityCall& call) {
+      std::error_code code;  // a copy of the folder is another run's, another name of it is not
+      return is("HEADRACE_RUN_ID", call.run_id) && is("HEADRACE_ACTIVITY", call.activity) &&
+             is("HEADRACE_ITEM", call.item_key) &&
+             is("HEADRACE_ATTEMPT", std::to_string(call.attempt)) &&
+             std::filesystem::equivalent(
+                 base::Path(proc::value_in(environment, "HEADRACE_RUN_FOLDER")), call.run_folder,
+                 code);
+    });
+  };
+  constexpr proc::Millis kLimit{5000};
+  return proc::kill_strays(is_left, kLimit);
+}
 
 ActivityType custom_type(CommandMonitor* monitor) {
   ActivityType type;

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "headrace/base/export.h"
+#include "headrace/base/result.h"
 #include "headrace/flow/activity.h"
+#include "headrace/proc/child.h"
 
 namespace headrace::flow {
 
@@ -13,6 +16,8 @@ namespace headrace::flow {
 class CommandMonitor {
  public:
   virtual ~CommandMonitor() = default;
+  /// Where the group of a command is told before anything of the command runs.
+  virtual proc::GroupNotice* group_notice() = 0;
   /// A command runs in process group `group`; 0: it has ended.
   virtual void command_group(int64_t group) = 0;
   /// Readable when there may be a request to stop.
@@ -28,5 +33,11 @@ class CommandMonitor {
 /// An exit code other than 0 fails with error code "2500". `monitor` may be null; it must outlive
 /// the type.
 HR_API ActivityType custom_type(CommandMonitor* monitor = nullptr);
+
+/// Kill what commands of these attempts have left running: their worker was killed before it could.
+/// The number of processes that were there still, perhaps dying already.
+/// Needed of a call: run id and folder, activity, item key, attempt. What began with an environment
+/// of its own is not found.
+Result<int64_t> kill_left_commands(const std::vector<ActivityCall>& calls);
 
 }  // namespace headrace::flow

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "headrace/base/log.h"
+#include "headrace/flow/custom.h"
 #include "headrace/flow/driver_internal.h"
 #include "headrace/flow/run_folder_internal.h"
 
@@ -33,6 +34,12 @@ std::string host_name() {
   return host;
 }
 
+WorkerPoolOptions with_metrics(WorkerPoolOptions options, const RunMetrics& metrics) {
+  options.start_seconds = metrics.pool_start_seconds();
+  options.hello.metrics = metrics.on();
+  return options;
+}
+
 /// Empty a counter or a queue of notices.
 void drain(int fd) {
   char buffer[4096];
@@ -47,11 +54,14 @@ Driver::Driver(Journal journal, std::unique_ptr<Engine> engine, const RunHeader&
       engine_(std::move(engine)),
       header_(header),
       options_(options),
+      metrics_(options.metrics ? header.run_id : ""),
       epoll_(std::move(epoll)),
-      pool_(WorkerPool::make(std::move(pool), epoll_.get())),
+      pool_(WorkerPool::make(with_metrics(std::move(pool), metrics_), epoll_.get())),
       flights_(static_cast<size_t>(options.slots)),
       wall_begin_(std::max(base::system_clock().wall(), engine_->now())),
-      monotonic_begin_(base::system_clock().monotonic()) {}
+      monotonic_begin_(base::system_clock().monotonic()) {
+  journal_.time_commits(metrics_.journal_sync_seconds());
+}
 
 Result<std::unique_ptr<Driver>> Driver::make(Journal journal, std::unique_ptr<Engine> engine,
                                              const RunHeader& header, const RunOptions& options) {
@@ -104,6 +114,7 @@ Result<void> Driver::take(Event event, std::string_view attempt_path) {
   HR_TRY(journal_.append(event, attempt_path));
   HR_TRY(engine_->step(std::move(event), &actions_));
   for (Report& report : actions_.reports) {
+    metrics_.told(report);
     untold_.emplace_back(journal_.appended(), std::move(report));
   }
   actions_.reports.clear();
@@ -206,8 +217,10 @@ Result<void> Driver::begin(const StartAttempt& start) {
   if (const auto it = finished_.find({call->path, call->digest}); it != finished_.end()) {
     ended.outcome = it->second;
     ended.outcome.reused = true;
+    metrics_.reused();
     return take({Micros(0), std::move(ended)}, call->path);
   }
+  metrics_.attempt_begins(start);
   CallFrame frame;
   frame.attempt = start.attempt;
   frame.number = call->attempt;
@@ -245,6 +258,9 @@ Result<void> Driver::take_ended(WorkerPool::Ended ended) {
   ended.outcome.digest = flight.digest;
   ended.outcome.retry_useless = retry_is_useless(ended.outcome, *flight.activity);
   ended.outcome.output_kept = !flight.activity->policy.secure_output;
+  if (ended.outcome.kind == Outcome::Kind::lost) {
+    end_left_commands({flight});  // the next attempt must not meet it
+  }
   if (ended.outcome.kind != Outcome::Kind::succeeded || ended.seconds >= kSlowSeconds) {
     write_meta(ended, flight);
   }
@@ -253,6 +269,24 @@ Result<void> Driver::take_ended(WorkerPool::Ended ended) {
   event.attempt = ended.attempt;
   event.outcome = std::move(ended.outcome);
   return take({Micros(0), std::move(event)}, flight.path);
+}
+
+/// What a killed worker could not end, and we have perhaps not heard of.
+void Driver::end_left_commands(const std::vector<InFlight>& flights) const {
+  std::vector<ActivityCall> calls;
+  for (const InFlight& flight : flights) {
+    if (flight.activity != nullptr && flight.activity->type == "Custom") {
+      ActivityCall& call = calls.emplace_back();
+      call.run_id = header_.run_id;
+      call.run_folder = options_.folder;
+      call.activity = flight.activity->name;
+      call.item_key = flight.item_key;
+      call.attempt = flight.number;
+    }
+  }
+  if (const auto ended = kill_left_commands(calls); !ended.ok()) {
+    base::log_warning("flow: " + ended.error().message());
+  }
 }
 
 /// Beside the log: for people and scripts that look into the folder. The journal does without.
@@ -338,6 +372,9 @@ int Driver::wait_ms() const {
   if (options_.on_progress) {
     wait = std::min<int64_t>(wait, 1000);
   }
+  if (metrics_.on()) {
+    until(metrics_.update_at() - base::system_clock().monotonic());
+  }
   return static_cast<int>(wait);
 }
 
@@ -371,7 +408,18 @@ Result<bool> Driver::turn() {
     tell();
   }
   show_progress(false);
+  if (const Micros at = base::system_clock().monotonic(); metrics_.due(at)) {
+    metrics_.update(*engine_, pool_, at);
+  }
   return true;
+}
+
+/// The last numbers, when all workers are gone. A disk that does not take them is no failure.
+void Driver::keep_metrics() {
+  metrics_.update(*engine_, pool_, base::system_clock().monotonic());
+  if (const Result<void> kept = metrics_.keep(options_.folder); !kept.ok()) {
+    base::log_warning("flow: " + kept.error().message());
+  }
 }
 
 Result<RunResult> Driver::loop() {
@@ -389,8 +437,11 @@ Result<RunResult> Driver::loop() {
   constexpr auto kInterruptGrace = std::chrono::milliseconds(300);
   constexpr auto kEndGrace = std::chrono::seconds(2);
   pool_.shut_down(result.interrupted ? kInterruptGrace : kEndGrace);
+  std::erase_if(flights_, [](const InFlight& flight) { return flight.attempt == 0; });
+  end_left_commands(flights_);
   HR_TRY(journal_.wait_committed());
   tell();
+  keep_metrics();
   show_progress(true);
   result.status = engine_->status();
   result.error = engine_->error();

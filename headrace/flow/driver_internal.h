@@ -12,6 +12,7 @@
 #include "headrace/flow/journal.h"
 #include "headrace/flow/replay.h"
 #include "headrace/flow/run.h"
+#include "headrace/flow/run_metrics_internal.h"
 #include "headrace/flow/worker_pool.h"
 
 namespace headrace::flow {
@@ -58,9 +59,11 @@ class Driver {
   Result<void> give_items(uint64_t run);
   Result<void> take_ended(WorkerPool::Ended ended);
   Result<void> take_cancels();
+  void end_left_commands(const std::vector<InFlight>& flights) const;
   void write_meta(const WorkerPool::Ended& ended, const InFlight& flight) const;
   void tell();
   void show_progress(bool last);
+  void keep_metrics();
   int wait_ms() const;
   Result<bool> turn();  ///< false: interrupted
   Result<RunResult> loop();
@@ -69,6 +72,7 @@ class Driver {
   std::unique_ptr<Engine> engine_;
   RunHeader header_;
   RunOptions options_;
+  RunMetrics metrics_;
   base::Fd epoll_;
   WorkerPool pool_;  ///< watched by `epoll_`
   base::Fd inotify_;

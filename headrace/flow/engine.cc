@@ -120,7 +120,8 @@ Result<void> Engine::State::on_started(const Started& event) {
   if (root != nullptr) {
     return does_not_fit("the run was started twice");
   }
-  for (int slot = 0; slot < event.slots; ++slot) {
+  slots = event.slots;
+  for (int slot = 0; slot < slots; ++slot) {
     free_slots.insert(slot);
   }
   status = Status::in_progress;
@@ -196,6 +197,7 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
                                         run->activity->name, run->timeout);
   } else if (outcome.kind == Outcome::Kind::lost) {
     if (++run->losses <= kLossesMax) {
+      run->reason = StartAttempt::Reason::lost;
       queue(run);
       return {};
     }
@@ -261,7 +263,10 @@ void Engine::State::on_tick() {
 void Engine::State::fire(ActivityRun* run) {
   switch (run->phase) {
     case Phase::running: stop_attempt(run, "timeout"); return;
-    case Phase::retry_wait: queue(run); return;
+    case Phase::retry_wait:
+      run->reason = StartAttempt::Reason::retry;
+      queue(run);
+      return;
     case Phase::timer_wait: end(run, Status::succeeded); return;
     case Phase::between_passes: start_pass(run); return;
     case Phase::inside:
@@ -287,8 +292,10 @@ void Engine::State::on_cancel(const CancelRequested& event) {
 }
 
 void Engine::State::on_resumed(const Resumed& event) {
+  options.circuit_breaker = options.circuit_breaker && event.circuit_breaker;
+  slots = event.slots;
   free_slots.clear();
-  for (int slot = 0; slot < event.slots; ++slot) {
+  for (int slot = 0; slot < slots; ++slot) {
     free_slots.insert(slot);
   }
   counts.attempts_running = 0;
@@ -308,6 +315,7 @@ void Engine::State::reset_for_resume(Scope* scope) {
           end(&run, Status::cancelled);
         } else {
           run.stopping = false;
+          run.reason = StartAttempt::Reason::resumed;
           queue(&run);
         }
         break;
@@ -328,6 +336,7 @@ void Engine::State::reset_for_resume(Scope* scope) {
           run.status = Status::in_progress;
           ++scope->open;
           secure_reruns.insert(&run);
+          run.reason = StartAttempt::Reason::resumed;
           queue(&run);
         }
         break;
@@ -446,6 +455,7 @@ void Engine::State::start_work(ActivityRun* run) {
 
 void Engine::State::queue(ActivityRun* run) {
   run->phase = Phase::queued;
+  run->queued = now;
   slot_queue.emplace(SlotKey{run->scope->sequence, run->activity->id}, run);
 }
 
@@ -468,7 +478,7 @@ void Engine::State::give_slots() {
     if (run->timeout > 0.0) {
       set_timer(run, now + seconds_to_micros(run->timeout));
     }
-    actions->start.push_back({run->id, run->slot});
+    actions->start.push_back({run->id, run->slot, run->reason, now - run->queued});
   }
 }
 
@@ -642,7 +652,7 @@ std::vector<StartAttempt> Engine::running() const {
   std::vector<StartAttempt> all;
   for (const auto& [id, run] : state_->by_id) {
     if (run->phase == Phase::running) {
-      all.push_back({id, run->slot});
+      all.push_back({.attempt = id, .slot = run->slot});
     }
   }
   std::sort(all.begin(), all.end(),

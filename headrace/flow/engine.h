@@ -84,6 +84,7 @@ struct CancelRequested {
 /// An engine took the run over: whatever was running is lost.
 struct Resumed {
   int slots = 1;
+  bool circuit_breaker = true;  ///< false: from here on there is none
 };
 struct Event {
   base::Micros now{0};  ///< since the epoch; never goes back
@@ -110,8 +111,11 @@ struct Report {
 };
 
 struct StartAttempt {
+  enum class Reason : uint8_t { first, retry, lost, resumed };
   uint64_t attempt = 0;
   int slot = 0;
+  Reason reason = Reason::first;
+  base::Micros waited{0};  ///< for a slot
 };
 struct StopAttempt {
   uint64_t attempt = 0;
@@ -133,6 +137,10 @@ struct EngineOptions {
   Json parameters = Json::object();  ///< bound
   bool shared_variables = false;     ///< SetVariable in a parallel ForEach writes one slot
   FailureBudget budget = {};         ///< for every ForEach without one of its own
+  /// Stop a ForEach whose first max(5, slots) items that ended all failed alike (`alike` of
+  /// likeness_internal.h). Attempts that are tried again do not count, nor do cancelled items.
+  /// Items of which nothing ran yet are Skipped, the others end as they would.
+  bool circuit_breaker = true;
   bool report_outputs = false;
 };
 
@@ -149,9 +157,19 @@ struct CallSpec {
 struct EngineProgress {
   int64_t items_total = 0;
   int64_t items_ended = 0;
-  int64_t items_failed = 0;
+  int64_t items_succeeded = 0;
+  int64_t items_failed = 0;     ///< and cancelled
+  int64_t items_cancelled = 0;  ///< also those that a cancelled run did not come to
+  int64_t items_skipped = 0;
   int64_t items_running = 0;
   int64_t attempts_running = 0;
+};
+
+/// Items that have not ended, by what their activities do.
+struct ItemStates {
+  int64_t queued = 0;  ///< nothing of them is with a worker, or waits for a retry
+  int64_t running = 0;
+  int64_t waiting_retry = 0;
 };
 
 /// An item that has not ended.
@@ -184,7 +202,8 @@ class Engine {
   const std::optional<ActivityError>& error() const;
   bool ended() const { return is_final(status()); }
   EngineProgress progress() const;
-  base::Micros now() const;  ///< of the last event
+  ItemStates item_states() const;  ///< looks at all items that run
+  base::Micros now() const;        ///< of the last event
 
   /// Evaluate what a started attempt is called with, or why it cannot be.
   Result<CallSpec> evaluate_call(uint64_t attempt);

@@ -17,6 +17,7 @@ constexpr int64_t kBatchDefault = 20;
 constexpr int64_t kItemsMax = 10'000'000;
 constexpr size_t kErrorGroupsMax = 100;
 constexpr size_t kKeysShown = 3;
+constexpr int64_t kAlikeMin = 5;  // fewer failures may be chance
 
 /// The text by which `item` may be known under `property` ("" = the item itself); nullptr: none.
 const std::string* key_text(const Json& item, std::string_view property) {
@@ -36,6 +37,14 @@ bool is_key(const Json::Array& items, std::string_view property) {
     }
   }
   return true;
+}
+
+/// Was the item, or one around it, taken back before anything of it ran?
+bool is_left_out(const Scope* scope) {
+  while (scope != nullptr && !scope->left_out) {
+    scope = scope->parent;
+  }
+  return scope != nullptr;
 }
 
 std::string counted(int64_t count, std::string_view noun) {
@@ -201,6 +210,7 @@ void Engine::State::cancel_item(const ItemPlace& place) {
   ++loop.cancelled;
   ++loop.cancelled_waiting;
   ++counts.items_ended;
+  ++counts.items_cancelled;
   ++counts.items_failed;
   report_unstarted_item(*place.run, place.index, item);
 }
@@ -209,15 +219,22 @@ void Engine::State::iteration_done(Scope* scope) {
   ActivityRun* run = scope->owner;
   ForEachRun& loop = *run->for_each;
   const ActivityRun* cause = nullptr;
-  const Status judged = scope->cancelled ? Status::cancelled : judge(*scope, &cause);
+  const Status judged = is_left_out(scope) ? Status::skipped
+                        : scope->cancelled ? Status::cancelled
+                                           : judge(*scope, &cause);
   loop.statuses[static_cast<size_t>(scope->index)] = judged;
   --loop.running;
   --counts.items_running;
   ++counts.items_ended;
   if (judged == Status::succeeded) {
     ++loop.succeeded;
+    ++counts.items_succeeded;
+  } else if (judged == Status::skipped) {
+    ++loop.skipped;
+    ++counts.items_skipped;
   } else if (judged == Status::cancelled) {
     ++loop.cancelled;
+    ++counts.items_cancelled;
     ++counts.items_failed;
   } else {
     ++loop.failed;
@@ -227,32 +244,50 @@ void Engine::State::iteration_done(Scope* scope) {
     const bool told = cause != nullptr && cause->error != nullptr;
     note_failure(&loop, told ? *cause : scope->runs[0], *scope,
                  told ? explain(*cause) : kCancelled);
-    if (budget_used_up(loop)) {
-      loop.stopped = true;
-      if (loop.budget.cancel_running) {
-        for (auto& [index, other] : loop.live) {
-          if (other.get() != scope) {
-            cancel_scope(other.get());
-          }
-        }
-      }
-    }
+    after_failure(&loop, scope);
   }
   if (!loop.outputs.empty()) {
     loop.outputs[static_cast<size_t>(scope->index)] = outputs_of(*scope);
   }
-  report_item(*scope, judged, cause);
-  if (scope->changes != nullptr && judged != Status::cancelled) {
+  if (judged != Status::skipped) {
+    report_item(*scope, judged, cause);
+  } else if (options.report_outputs) {  // as those that were never taken up
+    report_unstarted_item(*run, scope->index, judged);
+  }
+  if (scope->changes != nullptr && judged != Status::cancelled && judged != Status::skipped) {
     merge_variables(&loop, scope->index, std::move(*scope->changes));
   }
   loop.live.erase(scope->index);
   tasks.push_back({Task::Kind::fill, run, nullptr});
 }
 
+/// Shall more items of `loop` be started? `failed` is the one that just ended.
+void Engine::State::after_failure(ForEachRun* loop, const Scope* failed) {
+  if (budget_used_up(*loop)) {
+    loop->stopped = true;
+    if (loop->budget.cancel_running) {
+      for (auto& [index, other] : loop->live) {
+        if (other.get() != failed) {
+          cancel_scope(other.get());
+        }
+      }
+    }
+  } else if (circuit_breaks(*loop)) {
+    break_circuit(loop);
+  }
+}
+
 void Engine::State::note_failure(ForEachRun* loop, const ActivityRun& run, const Scope& scope,
                                  const ActivityError& why) {
-  if (loop->failed == 1) {
-    loop->first_error = why;
+  if (loop->all_alike && loop->succeeded == 0 && options.circuit_breaker) {
+    ItemFailure failure = {
+        run.activity->name, why.code, why.message,
+        names_of_item(loop->items.key(scope.index), scope.index, loop->items.text(scope.index))};
+    if (loop->first_failure == nullptr) {
+      loop->first_failure = std::make_unique<ItemFailure>(std::move(failure));
+    } else {
+      loop->all_alike = alike(*loop->first_failure, failure);
+    }
   }
   for (ErrorGroup& group : loop->errors) {
     if (group.message == why.message && group.activity == run.activity->name) {
@@ -282,6 +317,40 @@ bool Engine::State::budget_used_up(const ForEachRun& loop) const {
                                     *loop.budget.percent * static_cast<double>(loop.items.size());
 }
 
+bool Engine::State::circuit_breaks(const ForEachRun& loop) const {
+  return options.circuit_breaker && !loop.stopped && loop.succeeded == 0 && loop.all_alike &&
+         loop.failed >= std::max<int64_t>(kAlikeMin, slots);
+}
+
+/// Items that were taken up and only wait for a slot are given back too: there may be many more of
+/// them than slots.
+void Engine::State::break_circuit(ForEachRun* loop) {
+  loop->stopped = true;
+  loop->broken_after = loop->failed;
+  for (auto& [index, other] : loop->live) {
+    if (is_untouched(*other)) {
+      other->left_out = true;
+      cancel_scope(other.get());
+    }
+  }
+}
+
+/// Has nothing of it been with a worker, or ended?
+bool Engine::State::is_untouched(const Scope& scope) const {
+  return std::all_of(scope.runs.begin(), scope.runs.end(), [this](const ActivityRun& run) {
+    if (run.phase == Phase::inside && run.child != nullptr) {
+      return run.pass <= 1 && is_untouched(*run.child);
+    }
+    if (run.phase == Phase::inside && run.for_each != nullptr) {
+      const ForEachRun& loop = *run.for_each;
+      return loop.succeeded + loop.failed + loop.cancelled + loop.skipped == 0 &&
+             std::all_of(loop.live.begin(), loop.live.end(),
+                         [this](const auto& entry) { return is_untouched(*entry.second); });
+    }
+    return run.phase == Phase::waiting || (run.phase == Phase::queued && run.attempts == 0);
+  });
+}
+
 void Engine::State::merge_variables(ForEachRun* loop, int64_t index, VariableChanges changes) {
   for (auto& [name, change] : changes) {
     ForEachRun::Merge& merge = loop->variables[name];
@@ -301,8 +370,11 @@ void Engine::State::merge_variables(ForEachRun* loop, int64_t index, VariableCha
 
 void Engine::State::close_for_each(ActivityRun* run) {
   ForEachRun& loop = *run->for_each;
-  loop.skipped = loop.items.size() - loop.next - loop.cancelled_waiting;
-  counts.items_ended += loop.skipped;
+  const int64_t unstarted = loop.items.size() - loop.next - loop.cancelled_waiting;
+  loop.skipped += unstarted;
+  counts.items_ended += unstarted;
+  const bool by_cancel = run->scope->cancelled && !is_left_out(run->scope);
+  (by_cancel ? counts.items_cancelled : counts.items_skipped) += unstarted;
   for (auto& [name, merge] : loop.variables) {
     if (merge.set_index >= 0) {
       write_variable(run->scope, name, std::move(merge.value), false);
@@ -313,7 +385,7 @@ void Engine::State::close_for_each(ActivityRun* run) {
       }
     }
   }
-  if (options.report_outputs && loop.skipped > 0 && key_path(run->scope).empty()) {
+  if (options.report_outputs && unstarted > 0 && key_path(run->scope).empty()) {
     report_not_started(*run);
   }
   run->output = for_each_output(*run);
@@ -350,7 +422,13 @@ std::string Engine::State::for_each_message(const ActivityRun& run) const {
   if (loop.cancelled > 0) {
     text += fmt::format("; {} cancelled", counted(loop.cancelled, "item"));
   }
-  if (loop.skipped > 0) {
+  if (loop.skipped > 0 && loop.broken_after > 0) {
+    text += fmt::format(
+        "; stopped early: the first {} to end all failed with this error and none succeeded, {} "
+        "not started; headrace flow resume RUN --retry-failed runs them all when it is mended, "
+        "--no-circuit-breaker beside it tries every item as things are",
+        counted(loop.broken_after, "item"), counted(loop.skipped, "item"));
+  } else if (loop.skipped > 0) {
     text += fmt::format("; stopped by the failure budget, {} not started",
                         counted(loop.skipped, "item"));
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "headrace/flow/engine.h"
+#include "headrace/flow/likeness_internal.h"
 
 namespace headrace::flow {
 
@@ -43,14 +44,16 @@ struct ForEachRun {
   int64_t skipped = 0;
   int64_t cancelled = 0;
   int64_t cancelled_waiting = 0;  ///< of these, with an index of `next` or above
-  bool stopped = false;           ///< the failure budget is used up: nothing more starts
+  bool stopped = false;           ///< nothing more starts
   FailureBudget budget;
   std::map<int64_t, std::unique_ptr<Scope>> live;
   std::vector<Status> statuses;      ///< by item
   std::vector<std::string> outputs;  ///< by item, JSON text; empty unless an expression may look
   std::vector<ErrorGroup> errors;    ///< bounded
   int64_t errors_left_out = 0;
-  ActivityError first_error;
+  std::unique_ptr<ItemFailure> first_failure;
+  bool all_alike = true;     ///< every failure so far is like the first
+  int64_t broken_after = 0;  ///< failures after which the circuit breaker stopped it; 0: it did not
   /// By variable: the value set by the highest index so far, and all appended elements by index.
   struct Merge {
     int64_t set_index = -1;

@@ -173,7 +173,7 @@ void Engine::State::report_item(const Scope& scope, Status judged, const Activit
   actions->reports.push_back(std::move(report));
 }
 
-/// Items that the failure budget or a cancel left out.
+/// Items that the failure budget, the circuit breaker or a cancel left out.
 void Engine::State::report_not_started(const ActivityRun& run) {
   const ForEachRun& loop = *run.for_each;
   for (int64_t index = loop.next; index < loop.items.size(); ++index) {
@@ -197,6 +197,41 @@ void Engine::State::report_unstarted_item(const ActivityRun& run, int64_t index,
   report.status = with_status;
   report.ended = now;
   actions->reports.push_back(std::move(report));
+}
+
+/// Count into `own` what the activities of `scope` do, one for each, and into `all` the items of
+/// the loops in it.
+void Engine::State::count_states(const Scope& scope, ItemStates* all, ItemStates* own) const {
+  for (const ActivityRun& run : scope.runs) {
+    own->running += run.phase == Phase::running || run.phase == Phase::timer_wait ? 1 : 0;
+    own->waiting_retry += run.phase == Phase::retry_wait ? 1 : 0;
+    if (run.child != nullptr && run.phase == Phase::inside) {
+      count_states(*run.child, all, own);
+    }
+    if (run.for_each == nullptr) {
+      continue;
+    }
+    const ForEachRun& loop = *run.for_each;
+    all->queued += loop.items.size() - loop.next - loop.cancelled_waiting;
+    for (const auto& [index, iteration] : loop.live) {
+      ItemStates inner;
+      count_states(*iteration, all, &inner);
+      own->running += inner.running;
+      own->waiting_retry += inner.waiting_retry;
+      (inner.running > 0         ? all->running
+       : inner.waiting_retry > 0 ? all->waiting_retry
+                                 : all->queued) += 1;
+    }
+  }
+}
+
+ItemStates Engine::item_states() const {
+  ItemStates all;
+  ItemStates outside;
+  if (state_->root != nullptr) {
+    state_->count_states(*state_->root, &all, &outside);
+  }
+  return all;
 }
 
 void Engine::State::visit_open(const Scope& scope,

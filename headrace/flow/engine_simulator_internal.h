@@ -84,11 +84,11 @@ class Simulator {
   }
 
   /// The engine dies with all its workers; a new one replays the journal and goes on.
-  void kill_engine(int slots) {
+  void kill_engine(int slots, bool circuit_breaker = true) {
     due_.clear();
     slots_ = slots;
     engine_ = replayed();
-    take({now_, Resumed{slots}});
+    take({now_, Resumed{slots, circuit_breaker}});
   }
 
   /// A worker dies under its attempt.

@@ -45,6 +45,8 @@ struct ActivityRun {
   bool stopping = false;        ///< a StopAttempt is out
   std::string stop_reason;      ///< "timeout", "cancel"
   bool output_missing = false;  ///< succeeded, but a secure output did not survive a crash
+  StartAttempt::Reason reason = StartAttempt::Reason::first;  ///< of the next attempt
+  base::Micros queued{0};                                     ///< since when it waits for a slot
   base::Micros started{0};
   base::Micros ended{0};
   base::Micros deadline{0};  ///< in `timers`; 0: none
@@ -70,7 +72,8 @@ struct Scope {
   base::Micros started{0};
   bool cancelled = false;
   bool cancelled_by_timeout = false;
-  int open = 0;                              ///< runs that are not final
+  bool left_out = false;  ///< an item that the circuit breaker took back before anything of it ran
+  int open = 0;           ///< runs that are not final
   std::vector<ActivityRun> runs;             ///< as in `list`
   std::unique_ptr<VariableChanges> changes;  ///< of an iteration of a parallel ForEach
 };
@@ -154,6 +157,10 @@ struct Engine::State {
   void note_failure(ForEachRun* loop, const ActivityRun& run, const Scope& scope,
                     const ActivityError& why);
   bool budget_used_up(const ForEachRun& loop) const;
+  bool circuit_breaks(const ForEachRun& loop) const;
+  void break_circuit(ForEachRun* loop);
+  bool is_untouched(const Scope& scope) const;
+  void after_failure(ForEachRun* loop, const Scope* failed);
   void close_for_each(ActivityRun* run);
   void merge_variables(ForEachRun* loop, int64_t index, VariableChanges changes);
   std::string for_each_message(const ActivityRun& run) const;
@@ -180,6 +187,7 @@ struct Engine::State {
   void report_not_started(const ActivityRun& run);
   void report_unstarted_item(const ActivityRun& run, int64_t index, Status with_status);
   std::string outputs_of(const Scope& scope) const;
+  void count_states(const Scope& scope, ItemStates* all, ItemStates* own) const;
   void visit_open(const Scope& scope, const std::function<void(const OpenItem& item)>& visit) const;
 
   std::shared_ptr<const Pipeline> pipeline;
@@ -202,6 +210,7 @@ struct Engine::State {
   uint64_t evaluations = 0;
   std::unordered_map<uint64_t, ActivityRun*> by_id;  ///< attempts that run, items that are awaited
   std::map<SlotKey, ActivityRun*> slot_queue;
+  int slots = 1;
   std::set<int> free_slots;
   std::map<TimerKey, ActivityRun*> timers;
   std::deque<Task> tasks;

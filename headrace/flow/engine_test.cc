@@ -372,6 +372,234 @@ TEST_CASE("a failure budget stops the start of items, or cancels those that run"
   CHECK(status_of(cancel, "each[0]") == "Cancelled");
 }
 
+TEST_CASE("a ForEach whose first items all fail alike is stopped, and what waited is Skipped") {
+  const std::string body = work("fit");
+  const auto pipeline = pipeline_of(pipeline_text({loop_of("@range(0, 414)", body)}));
+  const auto broken = [](const CallSpec&) { return breaks("no column y; it has item_id, value"); };
+  Simulator run(pipeline, broken, 2);
+
+  CHECK(run.run() == Status::failed);
+
+  // Two slots: when the fifth failure comes, the sixth item runs. Of the batch of 20 that was taken
+  // up, 14 had no slot yet.
+  CHECK(run.calls().size() == 6);
+  const std::string message = run.result("each");
+  CHECK(
+      message.starts_with("Failed: ForEach 'each' failed: 6 of 414 items. 6\xC3\x97 no column y; "
+                          "it has item_id, value (0, 1, 2, \xE2\x80\xA6) in 'fit'"));
+  CHECK(message.find("the first 5 items to end all failed with this error and none succeeded, 408 "
+                     "items not started") != std::string::npos);
+  CHECK(message.find("headrace flow resume RUN --retry-failed") != std::string::npos);
+  CHECK(message.find("--no-circuit-breaker") != std::string::npos);
+  CHECK(status_of(run, "each[5]") == "Failed");
+  CHECK(run.result("each[6]") == "Skipped");
+  CHECK(run.result("each[413]") == "Skipped");
+  CHECK(run.output("each") ==
+        R"json({"itemsCount":414,"succeeded":0,"failed":6,"skipped":408})json");
+  CHECK(run.engine().progress().items_ended == 414);
+  CHECK(run.engine().progress().items_failed == 6);
+  CHECK(run.engine().progress().items_running == 0);
+  CHECK(run.replayed()->error()->message == run.engine().error()->message);
+
+  EngineOptions off;
+  off.circuit_breaker = false;
+  Simulator all(pipeline, broken, 2, off);
+  CHECK(all.run() == Status::failed);
+  CHECK(all.calls().size() == 414);
+
+  Simulator wide(pipeline, broken, 8);
+  CHECK(wide.run() == Status::failed);
+  CHECK(wide.calls().size() == 15);  // 8 failed at 8 slots, 7 more ran
+}
+
+TEST_CASE("the circuit breaker needs five failures that are alike, of items, and no success") {
+  const std::string body = work("fit");
+  const auto calls = [](const std::string& text, const Simulator::Worker& worker, int slots = 1) {
+    Simulator run(pipeline_of(text), worker, slots);
+    run.run();
+    return run.calls().size();
+  };
+  const std::string twenty = pipeline_text({loop_of("@range(0, 20)", body)});
+  CHECK(calls(twenty, [](const CallSpec& call) {
+          return call.item_key == "4" ? breaks("another") : breaks();
+        }) == 20);
+  CHECK(calls(twenty, [](const CallSpec& call) {
+          return call.item_key == "0" ? works() : breaks();
+        }) == 20);
+  CHECK(calls(twenty, [](const CallSpec& call) {
+          return breaks("items/" + call.item_key + "/x: item " + call.item_key + " has 1 row");
+        }) == 5);
+  CHECK(calls(twenty, [](const CallSpec& call) {
+          return breaks("row " + std::to_string(std::stoi(call.item_key) + 100));
+        }) == 20);
+
+  // As many as there are or fewer: nothing to stop, nothing said.
+  for (const int items : {4, 5}) {
+    Simulator few(pipeline_of(pipeline_text(
+                      {loop_of(fmt::format("@range(0, {})", items), body, "\"batchCount\": 1,")})),
+                  failing({"fit"}), 1);
+    CHECK(few.run() == Status::failed);
+    CHECK(static_cast<int>(few.calls().size()) == items);
+    CHECK(few.result("each").find("stopped") == std::string::npos);
+  }
+  Simulator six(pipeline_of(pipeline_text({loop_of("@range(0, 6)", body)})), failing({"fit"}), 1);
+  six.run();
+  CHECK(six.calls().size() == 5);
+  CHECK(six.result("each").find(", 1 item not started") != std::string::npos);
+}
+
+TEST_CASE("attempts that fail and are tried again do not move the circuit breaker") {
+  const std::string patient =
+      work("fit", "", R"json(, "policy": {"retry": 1, "retryIntervalInSeconds": 30})json");
+  // All first attempts fail alike, all second ones succeed.
+  Simulator run(
+      pipeline_of(pipeline_text({loop_of("@range(0, 60)", patient)})),
+      [](const CallSpec& call) { return call.attempt == 1 ? breaks() : works(); }, 2);
+  CHECK(run.run() == Status::succeeded);
+  CHECK(run.calls().size() == 120);
+
+  // All of them fail for good: the batch of 20 has begun when the first item ends, and one more is
+  // taken up for each of the four that end before the fifth; two of these get a slot.
+  Simulator bad(pipeline_of(pipeline_text({loop_of("@range(0, 60)", patient)})), failing({"fit"}),
+                2);
+  CHECK(bad.run() == Status::failed);
+  CHECK(bad.calls().size() == 44);
+  CHECK(bad.result("each").find("the first 5 items") != std::string::npos);
+  CHECK(bad.result("each[22]") == "Skipped");
+}
+
+TEST_CASE("what is cancelled or runs on does not count for the circuit breaker, or against it") {
+  Simulator run(
+      pipeline_of(pipeline_text({loop_of("@range(0, 30)", work("fit"))})),
+      [](const CallSpec& call) { return call.item_key == "1" ? works("{}", 100.0) : breaks(); });
+  bool done = false;
+  CHECK(run.run([&] {
+    if (!std::exchange(done, true)) {
+      run.cancel("0");
+    }
+  }) == Status::failed);
+  CHECK(run.calls().size() == 7);  // 0 was stopped, 1 goes on, 2 to 6 fail
+  CHECK(status_of(run, "each[0]") == "Cancelled");
+  CHECK(status_of(run, "each[1]") == "Succeeded");
+  CHECK(status_of(run, "each[7]") == "Skipped");
+  CHECK(run.engine().progress().items_ended == 30);
+}
+
+TEST_CASE("the circuit breaker takes back branches and loops inside of items that did not begin") {
+  const std::string inner =
+      loop_of("@createArray('x','y')", work("fit"), "\"batchCount\": 2,", "inner");
+  const std::string gate =
+      R"json({"name": "gate", "type": "IfCondition", "typeProperties": {"expression": "@true",
+          "ifTrueActivities": [)json" +
+      work("fit2") + "]}}";
+  for (const std::string& body : {inner, gate}) {
+    CAPTURE(body);
+    Simulator run(pipeline_of(pipeline_text({loop_of("@range(0, 100)", body)})),
+                  failing({"fit", "fit2"}), 1);
+    CHECK(run.run() == Status::failed);
+    CHECK(run.calls().size() == (body == inner ? 10 : 5));
+    CHECK(run.result("each[50]") == "Skipped");
+    CHECK(run.result("each[7]") == "Skipped");
+    const EngineProgress progress = run.engine().progress();
+    CHECK(progress.items_failed == (body == inner ? 15 : 5));  // with the inner ones
+    CHECK(progress.items_ended == progress.items_total);
+    CHECK(progress.items_running == 0);
+    CHECK(run.replayed()->status() == Status::failed);
+  }
+}
+
+TEST_CASE("an engine killed on the way counts on, and stops where a quiet run stops") {
+  const auto pipeline = pipeline_of(pipeline_text({loop_of("@range(0, 100)", work("fit"))}));
+  Simulator run(pipeline, failing({"fit"}), 1);
+  int steps = 0;
+  CHECK(run.run([&] {
+    if (++steps == 4) {
+      run.kill_engine(1);
+    }
+  }) == Status::failed);
+  CHECK(run.result("each").find("the first 5 items") != std::string::npos);
+  CHECK(status_of(run, "each[5]") == "Skipped");
+
+  Simulator off(pipeline, failing({"fit"}), 1);
+  steps = 0;
+  CHECK(off.run([&] {
+    if (++steps == 4) {
+      off.kill_engine(1, false);
+    }
+  }) == Status::failed);
+  CHECK(status_of(off, "each[99]") == "Failed");
+  CHECK(off.replayed()->progress().items_failed == 100);
+}
+
+TEST_CASE("items are counted by what they do now, and by how they ended") {
+  // 2 slots, 4 taken up: at 2.5 s items 0 and 1 wait for their retry, 2 and 3 run.
+  const std::string patient =
+      work("fit", "", R"json(, "policy": {"retry": 1, "retryIntervalInSeconds": 30})json");
+  Simulator run(
+      pipeline_of(pipeline_text({loop_of("@range(0, 10)", patient, "\"batchCount\": 4,")})),
+      [](const CallSpec& call) {
+        return call.attempt == 1 && call.item_key <= "1" ? breaks("no", 2.0) : works("{}", 5.0);
+      },
+      2);
+  bool seen = false;
+  CHECK(run.run([&] {
+    const ItemStates states = run.engine().item_states();
+    if (states.waiting_retry == 2 && !seen) {
+      seen = true;
+      CHECK(states.running == 2);
+      CHECK(states.queued == 6);
+      run.cancel("9");
+      CHECK(run.engine().item_states().queued == 5);
+    }
+  }) == Status::failed);
+
+  CHECK(seen);
+  CHECK(run.engine().progress().items_succeeded == 9);
+  CHECK(run.engine().progress().items_cancelled == 1);
+  CHECK(run.engine().item_states().running == 0);
+  CHECK(run.engine().item_states().queued == 0);
+
+  Simulator stopped(pipeline_of(pipeline_text({loop_of("@range(0, 9)", work("fit"))})),
+                    failing({"fit"}), 1);
+  stopped.run();
+  const EngineProgress progress = stopped.engine().progress();
+  CHECK(progress.items_skipped == 4);
+  CHECK(progress.items_ended - progress.items_skipped - progress.items_cancelled == 5);
+}
+
+TEST_CASE("an attempt knows why it begins and how long it waited for its slot") {
+  using Reason = StartAttempt::Reason;
+  const auto pipeline = pipeline_of(pipeline_text(
+      {work("A", "", R"json(, "policy": {"retry": 1, "retryIntervalInSeconds": 0})json"),
+       work("B")}));
+  Engine engine(pipeline, {.run_id = "r"});
+  Actions actions;
+  const auto step = [&](int64_t second, auto body) {
+    actions.clear();
+    REQUIRE(engine.step({base::Micros(second * 1'000'000), body}, &actions).ok());
+    return actions.start.empty() ? StartAttempt{} : actions.start[0];
+  };
+  const auto ends = [](const StartAttempt& start, Outcome::Kind kind) {
+    AttemptEnded event{start.attempt, {}};
+    event.outcome.kind = kind;
+    return event;
+  };
+  const StartAttempt first = step(1, Started{1});
+  CHECK(first.reason == Reason::first);
+  CHECK(first.waited == base::Micros(0));
+  const StartAttempt again = step(5, ends(first, Outcome::Kind::lost));
+  CHECK(again.reason == Reason::lost);
+  const StartAttempt resumed = step(7, Resumed{1});
+  CHECK(resumed.reason == Reason::resumed);
+  const StartAttempt other = step(8, ends(resumed, Outcome::Kind::failed));
+  CHECK(other.reason == Reason::first);  // B, while A waits for its interval
+  CHECK(other.waited == std::chrono::seconds(7));
+  step(10, Tick{});
+  const StartAttempt retry = step(14, ends(other, Outcome::Kind::succeeded));
+  CHECK(retry.reason == Reason::retry);
+  CHECK(retry.waited == std::chrono::seconds(4));
+}
+
 TEST_CASE("every parallel item sees the value it set itself; the last one by index stays") {
   const std::string body =
       R"json({"name": "set", "type": "SetVariable", "typeProperties": {"variableName": "v",

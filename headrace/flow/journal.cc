@@ -36,6 +36,7 @@ ActivityError get_error(FieldReader* in) {
 }
 
 enum AttemptFlag : uint8_t { kOutputKept = 1, kReused = 2, kRetryUseless = 4 };
+enum ResumedFlag : uint8_t { kNoCircuitBreaker = 1 };
 
 std::string encode_attempt(Micros now, const AttemptEnded& event, std::string_view path) {
   std::string out;
@@ -87,6 +88,22 @@ bool is_possible(const Event& event) {
   return resumed == nullptr || possible(resumed->slots);
 }
 
+Resumed decode_resumed(FieldReader* in) {
+  Resumed event;
+  event.slots = in->get<int32_t>();
+  if (in->left() > 0) {  // engine version 2 wrote no flags
+    event.circuit_breaker = (in->get<uint8_t>() & kNoCircuitBreaker) == 0;
+  }
+  return event;
+}
+
+/// Whoever opens a journal has the run's lock: only an engine that is just dying can hold this one.
+base::AppendLogOptions log_options() {
+  base::AppendLogOptions options;
+  options.lock_wait = std::chrono::seconds(1);
+  return options;
+}
+
 Result<std::string> text_of(const Json& json, std::string_view name) {
   const Json* value = json.find(name);
   if (value == nullptr || !value->is_string()) {
@@ -108,6 +125,7 @@ Json RunHeader::to_json() const {
                             {"parameters", parameters},
                             {"started_us", started.count()},
                             {"shared_variables", shared_variables},
+                            {"circuit_breaker", circuit_breaker},
                             {"made_by", made_by}});
   if (budget.count) {
     json.set("failures_max", *budget.count);
@@ -120,12 +138,12 @@ Json RunHeader::to_json() const {
 
 Result<RunHeader> RunHeader::from_json(const Json& json) {
   RunHeader header;
-  header.engine_version = static_cast<int>(json.get_integer("engine_version", -1));
-  if (header.engine_version != kEngineVersion) {
+  const int64_t version = json.get_integer("engine_version", -1);
+  if (version < kEngineVersionMin || version > kEngineVersion) {
     return Error{Errc::mismatch,
                  fmt::format("the run was made by engine version {}, this is {}; continue it with "
                              "the headrace that started it",
-                             header.engine_version, kEngineVersion)};
+                             version, kEngineVersion)};
   }
   HR_TRY(header.run_id, text_of(json, "run_id"));
   HR_TRY(header.pipeline_name, text_of(json, "pipeline"));
@@ -134,6 +152,7 @@ Result<RunHeader> RunHeader::from_json(const Json& json) {
   header.made_by = json.get_string("made_by");
   header.started = Micros(json.get_integer("started_us"));
   header.shared_variables = json.get_bool("shared_variables");
+  header.circuit_breaker = json.get_bool("circuit_breaker");
   const Json* parameters = json.find("parameters");
   header.parameters =
       parameters != nullptr && parameters->is_object() ? *parameters : Json::object();
@@ -163,6 +182,7 @@ std::string encode_event(const Event& event, std::string_view attempt_path, Reco
   } else if (const auto* resumed = std::get_if<Resumed>(&event.body)) {
     *type = RecordType::resumed;
     writer.put(static_cast<int32_t>(resumed->slots));
+    writer.put(static_cast<uint8_t>(resumed->circuit_breaker ? 0 : kNoCircuitBreaker));
   } else {
     HR_CHECK(std::holds_alternative<Tick>(event.body), "items have records of their own");
     *type = RecordType::tick;
@@ -220,7 +240,7 @@ Result<std::optional<Event>> EventDecoder::decode(RecordType type, std::string_v
   event.now = Micros(in.get<int64_t>());
   switch (type) {
     case RecordType::started: event.body = Started{in.get<int32_t>()}; break;
-    case RecordType::resumed: event.body = Resumed{in.get<int32_t>()}; break;
+    case RecordType::resumed: event.body = decode_resumed(&in); break;
     case RecordType::tick: event.body = Tick{}; break;
     case RecordType::cancel: event.body = CancelRequested{std::string(in.get_text())}; break;
     case RecordType::attempt: event.body = decode_attempt(&in, &attempt_path_); break;
@@ -268,7 +288,8 @@ Result<void> Journal::check_absent(const base::Path& run_folder) {
 Result<Journal> Journal::create(const base::Path& run_folder, const RunHeader& header) {
   HR_TRY(check_absent(run_folder));
   const base::Path path = journal_path(run_folder);
-  HR_TRY(auto log, base::AppendLog::open(path, {}, [](uint8_t, std::string_view) -> Result<void> {
+  HR_TRY(auto log,
+         base::AppendLog::open(path, log_options(), [](uint8_t, std::string_view) -> Result<void> {
            return Error{Errc::already_exists, "another engine made this run a moment ago"};
          }));
   Journal journal(std::move(log));
@@ -285,7 +306,7 @@ Result<Journal> Journal::open(
   if (!std::filesystem::exists(path, code)) {
     return Error{Errc::not_found, run_folder.string() + " holds no run: it has no journal"};
   }
-  HR_TRY(auto log, base::AppendLog::open(path, {}, on_record));
+  HR_TRY(auto log, base::AppendLog::open(path, log_options(), on_record));
   return Journal(std::move(log));
 }
 

@@ -30,7 +30,10 @@ enum class RecordType : uint8_t {
 };
 
 /// Grows when a replay by older or newer code would give another state.
-inline constexpr int kEngineVersion = 2;
+inline constexpr int kEngineVersion = 3;
+/// The oldest whose journals replay as they did: version 2 had no circuit breaker, and its headers
+/// say so by saying nothing.
+inline constexpr int kEngineVersionMin = 2;
 
 /// What a run is: enough to build its engine again without any other file.
 struct RunHeader {
@@ -42,6 +45,7 @@ struct RunHeader {
   base::Micros started{0};
   bool shared_variables = false;
   FailureBudget budget = {};
+  bool circuit_breaker = true;
   int engine_version = kEngineVersion;
   std::string made_by;  ///< version of headrace and host, for people
 
@@ -88,6 +92,7 @@ class Journal {
   uint64_t appended() const { return last_; }
   uint64_t committed() const { return log_.committed(); }
   Result<void> wait_committed() { return log_.wait_committed(last_); }
+  void time_commits(base::Histogram seconds) { log_.time_commits(seconds); }
   int commit_event_fd() const { return log_.commit_event_fd(); }
 
  private:

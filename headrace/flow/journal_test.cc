@@ -99,6 +99,8 @@ TEST_CASE("every event comes back from its record as it was") {
 
   CHECK(std::get<Started>(through({now, Started{7}}).body).slots == 7);
   CHECK(std::get<Resumed>(through({now, Resumed{3}}).body).slots == 3);
+  CHECK(std::get<Resumed>(through({now, Resumed{3}}).body).circuit_breaker);
+  CHECK(!std::get<Resumed>(through({now, Resumed{3, false}}).body).circuit_breaker);
   CHECK(std::holds_alternative<Tick>(through({now, Tick{}}).body));
   CHECK(std::get<CancelRequested>(through({now, CancelRequested{"s17"}}).body).item == "s17");
 
@@ -189,16 +191,46 @@ TEST_CASE("a replay refuses records out of order and of another engine") {
   const auto other = Replay().on_record(run, header.to_json().dump());
   REQUIRE(!other.ok());
   CHECK(other.error().code() == Errc::mismatch);
-  CHECK(other.error().message().find("engine version 3, this is 2") != std::string::npos);
+  CHECK(other.error().message().find("engine version 4, this is 3") != std::string::npos);
 
   header.engine_version = kEngineVersion;
   header.budget.percent = 5.0;
   header.shared_variables = true;
+  header.circuit_breaker = false;
   const auto back = RunHeader::from_json(header.to_json());
   REQUIRE(back.ok());
   CHECK(back->budget.percent == 5.0);
   CHECK(back->shared_variables);
+  CHECK(!back->circuit_breaker);
   CHECK(back->document == header.document);
+}
+
+TEST_CASE("a journal of engine version 2 replays as it did: without a circuit breaker") {
+  RunHeader header;
+  header.run_id = "r";
+  header.pipeline_name = "p";
+  header.pipeline_path = "p.json";
+  header.document = R"({"name": "p", "properties": {"activities": [{"name": "a", "type": "X"}]}})";
+  header.engine_version = 2;
+  Json old = Json::object();
+  const Json all = header.to_json();
+  for (const Json::Member& member : all.members()) {
+    if (member.first != "circuit_breaker") {
+      old.set(member.first, member.second);
+    }
+  }
+
+  const auto back = RunHeader::from_json(old);
+
+  REQUIRE(back.ok());
+  CHECK(!back->circuit_breaker);
+  CHECK(back->engine_version == kEngineVersion);  // what a restart of it is written with
+  EventDecoder decoder;
+  const auto resumed =
+      decoder.decode(RecordType::resumed, std::string(8, '\0') + std::string("\3\0\0\0", 4));
+  REQUIRE(resumed.ok());
+  CHECK(std::get<Resumed>((*resumed)->body).slots == 3);
+  CHECK(std::get<Resumed>((*resumed)->body).circuit_breaker);
 }
 
 }  // namespace headrace::flow

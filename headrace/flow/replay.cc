@@ -42,6 +42,7 @@ EngineOptions engine_options(const RunHeader& header, bool report_outputs) {
   options.parameters = header.parameters;
   options.shared_variables = header.shared_variables;
   options.budget = header.budget;
+  options.circuit_breaker = header.circuit_breaker;
   options.report_outputs = report_outputs;
   return options;
 }

@@ -11,6 +11,7 @@
 #include "headrace/base/log.h"
 #include "headrace/base/pool.h"
 #include "headrace/base/random.h"
+#include "headrace/flow/custom.h"
 #include "headrace/flow/driver_internal.h"
 #include "headrace/flow/run_folder_internal.h"
 
@@ -69,8 +70,27 @@ Result<RunResult> drive(Journal journal, std::unique_ptr<Engine> engine, const R
   return result;
 }
 
-/// What attempts printed whose engine died belongs into their logs.
-void keep_orphaned_output(const Engine& engine, const base::Path& run_folder) {
+/// Attempts whose engine died: what their commands left running ends before anything runs again,
+/// and what they printed belongs into their logs.
+Result<void> take_over(const Engine& engine, const std::string& run_id,
+                       const base::Path& run_folder) {
+  std::vector<ActivityCall> left;
+  for (const StartAttempt& running : engine.running()) {
+    const auto call = engine.describe(running.attempt);
+    if (call && call->activity->type == "Custom") {
+      ActivityCall& one = left.emplace_back();
+      one.run_id = run_id;
+      one.run_folder = run_folder;
+      one.activity = call->activity->name;
+      one.item_key = call->item_key;
+      one.attempt = call->attempt;
+    }
+  }
+  HR_TRY(const int64_t ended, kill_left_commands(left));
+  if (ended > 0) {
+    base::log_info(fmt::format("flow: ended {} process{} that the engine before had left running",
+                               ended, ended == 1 ? "" : "es"));
+  }
   for (const StartAttempt& running : engine.running()) {
     const auto call = engine.describe(running.attempt);
     const auto output = base::open_file(worker_output_path(run_folder, running.slot), O_RDWR);
@@ -83,6 +103,7 @@ void keep_orphaned_output(const Engine& engine, const base::Path& run_folder) {
       }
     }
   }
+  return {};
 }
 
 struct Changed {
@@ -113,8 +134,9 @@ Result<Changed> compare_document(const RunHeader& header, const ResumeRequest& r
 }
 
 Result<RunResult> restart(Journal journal, Replay* replay, const Changed& document,
-                          const RunOptions& options) {
+                          bool circuit_breaker, const RunOptions& options) {
   RunHeader header = replay->header();
+  header.circuit_breaker = header.circuit_breaker && circuit_breaker;
   if (document.changed) {
     header.document = document.text;
   }
@@ -158,6 +180,7 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   header.started = base::system_clock().wall();
   header.shared_variables = request.shared_variables;
   header.budget = request.budget;
+  header.circuit_breaker = request.circuit_breaker;
   header.made_by = base::holder_description("headrace flow run");
   HR_TRY(header.parameters, bind_parameters(*request.pipeline, request.arguments));
   HR_TRY(base::make_folders(options.folder));
@@ -197,9 +220,10 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   // A pipeline may succeed in spite of failed items: a later activity waited for Completed.
   const bool all_well = engine.status() == Status::succeeded && engine.progress().items_failed == 0;
   const bool again = request.retry_failed && !all_well;
-  if (again || document.changed) {
-    keep_orphaned_output(engine, options.folder);
-    return restart(std::move(journal), &replay, document, options);
+  const bool unbegun = engine.status() == Status::queued;  // it takes no flag on its way
+  if (again || document.changed || (unbegun && !request.circuit_breaker)) {
+    HR_TRY(take_over(engine, replay.header().run_id, options.folder));
+    return restart(std::move(journal), &replay, document, request.circuit_breaker, options);
   }
   if (engine.ended()) {
     RunResult result;
@@ -210,11 +234,11 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
     result.progress = engine.progress();
     return result;
   }
-  keep_orphaned_output(engine, options.folder);
   const RunHeader header = replay.header();
-  const Event first = engine.status() == Status::queued
+  HR_TRY(take_over(engine, header.run_id, options.folder));
+  const Event first = unbegun
                           ? Event{base::Micros(0), Started{options.slots}}
-                          : Event{base::Micros(0), Resumed{options.slots}};
+                          : Event{base::Micros(0), Resumed{options.slots, request.circuit_breaker}};
   FinishedWork finished = replay.restarts() > 0 ? replay.take_finished() : FinishedWork{};
   return drive(std::move(journal), replay.take_engine(), header, options, first,
                std::move(finished));

@@ -30,6 +30,7 @@ struct RunOptions {
   std::chrono::milliseconds grace{10'000};  ///< between SIGTERM and SIGKILL of a stopped attempt
   /// How long a slot may fail to start its worker before the run ends, resumable, with the cause.
   std::chrono::milliseconds worker_patience{60'000};
+  bool metrics = true;    ///< count on a board in shared memory, and leave RUN/metrics.json
   int interrupt_fd = -1;  ///< readable: stop at once and leave a run that can be resumed
   /// What has ended and is durable, in order.
   std::function<void(const Report& report)> on_report;
@@ -43,6 +44,7 @@ struct RunRequest {
   Json arguments = Json::object();  ///< of its parameters
   bool shared_variables = false;    ///< as Data Factory: SetVariable in parallel items races
   FailureBudget budget = {};        ///< of every ForEach without its own
+  bool circuit_breaker = true;      ///< see EngineOptions
   std::string run_id;               ///< "" = a new GUID
 };
 
@@ -50,6 +52,7 @@ struct ResumeRequest {
   bool retry_failed = false;    ///< run again what failed and what came after it; what else
                                 ///< succeeded with equal inputs is kept
   bool accept_changes = false;  ///< go on with the changed pipeline file
+  bool circuit_breaker = true;  ///< false: from here on none; true: as the run was started
 };
 
 struct RunResult {

@@ -479,6 +479,52 @@ TEST_CASE(
             {"0", 1}, {"1", 1}, {"2", 2}, {"3", 1}, {"aside", 1}, {"judge", 2}});
 }
 
+TEST_CASE("a loop that the circuit breaker stopped is read back so, and goes on when told to") {
+  const std::string failing = counting("test -e $HEADRACE_RUN_FOLDER/good");
+  TestRun run(pipeline_text(loop_of("@range(0, 40)", work("Custom", failing))));
+
+  CHECK(run.start().status == Status::failed);
+
+  const auto begun = static_cast<int>(side_effects(run.options.folder).size());
+  CHECK((begun == 5 || begun == 6));  // one more may have been at work
+  const RunState state = run.state();
+  CHECK(state.error->message.find("the first 5 items to end all failed") != std::string::npos);
+  CHECK(item(state, "39").status == Status::skipped);
+  CHECK(run.resume().error->message == state.error->message);  // as it ended
+
+  ResumeRequest all;
+  all.retry_failed = true;
+  all.circuit_breaker = false;
+  CHECK(run.resume(all).status == Status::failed);
+  CHECK(side_effects(run.options.folder).size() == 40);
+  CHECK(item(run.state(), "39").status == Status::failed);
+  REQUIRE(base::replace_file(run.options.folder / "good", "").ok());
+  CHECK(run.resume({.retry_failed = true}).status == Status::succeeded);
+}
+
+TEST_CASE("a run that goes on without circuit breaker stays so when it is read again") {
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 30)", work("Custom", counting("test -e $HEADRACE_RUN_FOLDER/go || sleep "
+                                                       "600; exit 1")))));
+  const Interrupt interrupt;
+  run.options.interrupt_fd = interrupt.read_end.get();
+  base::Thread other("interrupter", [&] {
+    CHECK(comes_true([&] { return side_effects(run.options.folder).size() == 2; }));
+    interrupt.raise();
+  });
+  CHECK(run.start().interrupted);
+  other.join();
+  run.options.interrupt_fd = -1;
+  REQUIRE(base::replace_file(run.options.folder / "go", "").ok());
+
+  ResumeRequest without;
+  without.circuit_breaker = false;
+  CHECK(run.resume(without).status == Status::failed);
+
+  CHECK(side_effects(run.options.folder).size() == 30);
+  CHECK(item(run.state(), "29").status == Status::failed);
+}
+
 TEST_CASE("a folder whose journal was left without a record takes a run") {
   TestRun run(pipeline_text(work("NoOp", "")));
   REQUIRE(base::make_folders(run.options.folder).ok());
@@ -591,7 +637,7 @@ TEST_CASE("an engine killed at any moment loses no finished item and runs none t
       ++kills;
     } else {
       const bool never_began = exit->code == 2 && !run.exists("journal");
-      REQUIRE_MESSAGE((ended || never_began), exit->text());
+      REQUIRE_MESSAGE((ended || never_began), exit->to_error("the engine").message());
     }
     const auto state = load_run(run.options.folder);
     if (!state.ok() || state->find("each") == nullptr) {
@@ -693,7 +739,7 @@ TEST_CASE("a journal of another kind is told from a damaged one") {
   CHECK(run.start().status == Status::succeeded);
   std::string text = run.file("journal");
 
-  const size_t version = text.find("\"engine_version\":2");
+  const size_t version = text.find("\"engine_version\":3");
   REQUIRE(version != std::string::npos);
   text[40] = static_cast<char>(text[40] + 1);
   REQUIRE(base::replace_file(journal_path(run.options.folder), text).ok());
@@ -769,6 +815,80 @@ TEST_CASE("nothing of a command outlives an engine that is killed") {
   if (group_runs(group)) {
     ::kill(-std::stoi(group), SIGKILL);
   }
+}
+
+namespace {
+
+/// The first time it starts a process that outlives its shell, named by RUN/inner, and waits for
+/// it. The second time it notes in RUN/together when that one still runs.
+const char* kLeavesInner =
+    R"json("command": "cd $HEADRACE_RUN_FOLDER; if test -e inner; then ! grep -q 'State:.[RSD]' /proc/$(cat inner)/status || touch together; else sleep 600 & echo $! > inner.new; mv inner.new inner; wait; fi")json";
+
+/// Does the process run whose number is in this file of the run? Zombies do not.
+bool process_runs(const TestRun& run, const std::string& name) {
+  const std::string pid = run.file(name);
+  const std::string stat =
+      base::read_file(base::Path("/proc") / pid.substr(0, pid.find('\n')) / "stat", 4096)
+          .value_or("");
+  return !stat.empty() && stat.find(") Z ") == std::string::npos;
+}
+bool inner_runs(const TestRun& run) { return process_runs(run, "inner"); }
+
+void end_inner(const TestRun& run) {
+  if (inner_runs(run)) {
+    ::kill(std::stoi(run.file("inner")), SIGKILL);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an engine that is killed before it hears of a command leaves nothing of it running") {
+  TestRun run(pipeline_text(work("Custom", kLeavesInner)), 1);
+  proc::Child engine = engine_process(
+      {"run", (run.folder / "pl.json").string(), run.options.folder.string(), "1", "kill-engine"});
+
+  const auto exit = engine.wait(milliseconds(20'000));
+
+  REQUIRE(exit.ok());
+  CHECK(exit->signal == SIGKILL);
+  REQUIRE(run.exists("inner"));
+  CHECK(comes_true([&] { return !inner_runs(run); }, std::chrono::seconds(3)));
+  end_inner(run);
+}
+
+TEST_CASE("a command whose engine and worker were killed is ended before its item runs again") {
+  for (const char* item : {"", "a/b c"}) {
+    CAPTURE(item);
+    const std::string activity = work("Custom", kLeavesInner);
+    TestRun run(
+        pipeline_text(*item == '\0' ? activity : loop_of("@createArray('a/b c')", activity)), 1);
+    proc::Child engine = engine_process({"run", (run.folder / "pl.json").string(),
+                                         run.options.folder.string(), "1", "freeze-engine"});
+    REQUIRE(comes_true([&] { return run.exists("fault") && !process_runs(run, "fault"); }));
+    ::kill(static_cast<pid_t>(engine.pid()), SIGKILL);
+    REQUIRE(engine.wait(milliseconds(20'000)).ok());
+    REQUIRE(inner_runs(run));  // the shell goes with its worker, what it started does not
+
+    run.options.folder = run.folder / "." / "run";  // the same folder by another name
+    CHECK(run.resume().status == Status::succeeded);
+
+    CHECK(!run.exists("together"));
+    CHECK(!inner_runs(run));
+    end_inner(run);
+  }
+}
+
+TEST_CASE("a command whose worker was killed before the engine heard of it is ended") {
+  TestRun run(pipeline_text(work("Custom", kLeavesInner)), 1);
+  run.options.worker_command.insert(run.options.worker_command.end(),
+                                    {"kill-worker", run.options.folder.string()});
+
+  CHECK(run.start().status == Status::succeeded);
+
+  CHECK(run.state().find("do")->attempts == 2);
+  CHECK(!run.exists("together"));
+  CHECK(!inner_runs(run));
+  end_inner(run);
 }
 
 TEST_CASE("parameters keep their kind of number when a run is resumed") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests only: a program that is an engine or a worker, so that tests can kill either.
-//   test_program worker FD
-//   test_program run PIPELINE FOLDER SLOTS
+//   test_program worker FD [FAULT FOLDER]
+//   test_program run PIPELINE FOLDER SLOTS [FAULT]
 //   test_program resume FOLDER SLOTS
 #include <fmt/format.h>
 #include <unistd.h>
@@ -84,6 +84,32 @@ ActivityTable test_types() {
   return table;
 }
 
+/// When the first command has begun, and a child of its own with FOLDER/inner: "kill-engine";
+/// "kill-worker"; "freeze-engine": stop the engine and kill the worker, whose pid is in
+/// FOLDER/fault.
+WorkerFaults faults_of(const std::string& fault, const base::Path& folder) {
+  WorkerFaults faults;
+  faults.command_began = [fault, folder] {
+    std::error_code code;
+    if (std::filesystem::exists(folder / "fault", code)) {
+      return;
+    }
+    while (!std::filesystem::exists(folder / "inner", code)) {
+      base::sleep_for(std::chrono::milliseconds(1));
+    }
+    static_cast<void>(base::replace_file(folder / "fault", std::to_string(::getpid())));
+    if (fault == "kill-engine") {
+      ::kill(::getppid(), SIGKILL);
+      base::sleep_for(std::chrono::hours(1));
+    }
+    if (fault == "freeze-engine") {
+      ::kill(::getppid(), SIGSTOP);
+    }
+    ::raise(SIGKILL);
+  };
+  return faults;
+}
+
 RunOptions options_for(const char* self, const char* folder, const char* slots) {
   RunOptions options;
   options.folder = folder;
@@ -101,7 +127,7 @@ int show(const Result<RunResult>& result) {
   return result->status == Status::succeeded ? 0 : 1;
 }
 
-int start(char** argv) {
+int start(char** argv, const char* fault) {
   const auto factory = load_factory(argv[2]);
   if (!factory.ok() || has_errors(factory->diagnostics)) {
     return 2;
@@ -109,7 +135,11 @@ int start(char** argv) {
   RunRequest request;
   request.pipeline = factory->pipelines[0];
   request.pipeline_path = argv[2];
-  return show(start_run(request, options_for(argv[0], argv[3], argv[4])));
+  RunOptions options = options_for(argv[0], argv[3], argv[4]);
+  if (fault != nullptr) {
+    options.worker_command.insert(options.worker_command.end(), {fault, argv[3]});
+  }
+  return show(start_run(request, options));
 }
 
 }  // namespace
@@ -118,16 +148,20 @@ int start(char** argv) {
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
-  if (mode == "worker" && argc == 3) {
-    return headrace::flow::serve_worker(std::atoi(argv[2]), headrace::flow::test_types());
+  if (mode == "worker" && (argc == 3 || argc == 5)) {
+    return headrace::flow::serve_worker(
+        std::atoi(argv[2]), headrace::flow::test_types(),
+        argc == 3 ? headrace::flow::WorkerFaults{} : headrace::flow::faults_of(argv[3], argv[4]));
   }
-  if (mode == "run" && argc == 5) {
-    return headrace::flow::start(argv);
+  if (mode == "run" && (argc == 5 || argc == 6)) {
+    return headrace::flow::start(argv, argc == 6 ? argv[5] : nullptr);
   }
   if (mode == "resume" && argc == 4) {
     return headrace::flow::show(
         headrace::flow::resume_run({}, headrace::flow::options_for(argv[0], argv[2], argv[3])));
   }
-  fmt::print(stderr, "usage: worker FD | run PIPELINE FOLDER SLOTS | resume FOLDER SLOTS\n");
+  fmt::print(stderr,
+             "usage: worker FD [FAULT FOLDER] | run PIPELINE FOLDER SLOTS [FAULT] | resume FOLDER "
+             "SLOTS\n");
   return 2;
 }

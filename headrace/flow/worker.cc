@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -48,7 +47,8 @@ Usage usage_of(__rusage_who_t who) {
 
 class Worker final : public CommandMonitor {
  public:
-  Worker(int fd, const ActivityTable& types) : fd_(fd), types_(types) {
+  Worker(int fd, const ActivityTable& types, WorkerFaults faults)
+      : fd_(fd), types_(types), faults_(std::move(faults)) {
     types_.add(custom_type(this));
     watcher_ = base::Thread("hr-orphan", [this] { watch_engine(); });
   }
@@ -68,6 +68,8 @@ class Worker final : public CommandMonitor {
         call_.run_id = hello_.run_id;
         call_.run_folder = hello_.run_folder;
         call_.pipeline_folder = hello_.pipeline_folder;
+        call_.metrics = hello_.metrics;
+        static_cast<void>(send_all(fd_, encode_ready()));  // an engine that is gone is seen next
       } else if ((*frame)->type == FrameType::call) {
         const auto call = decode_call((*frame)->payload);
         if (!call || !answer(*call)) {
@@ -78,8 +80,14 @@ class Worker final : public CommandMonitor {
   }
 
   // CommandMonitor
+  proc::GroupNotice* group_notice() override { return &notice_; }
   void command_group(int64_t group) override {
-    group_.store(group);
+    if (group > 0 && faults_.command_began) {
+      faults_.command_began();
+    }
+    if (group == 0) {
+      notice_.group.store(0);
+    }
     used_children_ = true;
     // An engine that is gone is the watcher's business.
     static_cast<void>(send_all(fd_, encode_group(group)));
@@ -122,7 +130,8 @@ class Worker final : public CommandMonitor {
     pollfd hang_up = {fd_, POLLRDHUP, 0};
     while (::poll(&hang_up, 1, -1) < 0 && errno == EINTR) {
     }
-    if (const int64_t group = group_.load(); group > 0) {
+    notice_.called_off.store(true);
+    if (const int64_t group = notice_.group.load(); group > 0) {
       ::kill(static_cast<pid_t>(-group), SIGKILL);
     }
     // Without destructors: the main thread may be anywhere.
@@ -215,6 +224,7 @@ class Worker final : public CommandMonitor {
 
   const int fd_;
   ActivityTable types_;
+  const WorkerFaults faults_;
   FrameReader reader_;
   HelloFrame hello_;
   ActivityCall call_;  ///< kept between calls: most of it stays the same
@@ -223,15 +233,15 @@ class Worker final : public CommandMonitor {
   int short_calls_ = 0;
   double children_cpu_seconds_ = 0.0;
   bool used_children_ = false;
-  std::atomic<int64_t> group_{0};
+  proc::GroupNotice notice_;
   base::Thread watcher_;  // never ends before the process does
 };
 
 }  // namespace
 
-int serve_worker(int fd, const ActivityTable& types) {
+int serve_worker(int fd, const ActivityTable& types, WorkerFaults faults) {
   // Not destroyed: its thread waits for the engine as long as this process lives.
-  auto* worker = new Worker(fd, types);
+  auto* worker = new Worker(fd, types, std::move(faults));
   const int code = worker->serve();
   std::fflush(nullptr);
   ::_exit(code);

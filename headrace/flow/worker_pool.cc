@@ -61,6 +61,9 @@ struct Slot {
   Micros began{0};
   Micros kill_at = kNever;
   std::string log;
+  bool ready = false;  ///< it takes calls
+  WorkerUse use = WorkerUse::starting;
+  Micros since{0};  ///< it has this use
 };
 
 }  // namespace
@@ -70,7 +73,9 @@ struct WorkerPool::State {
   int epoll = -1;
   std::vector<Slot> slots;
   int64_t processes = 0;
+  std::array<Micros, kWorkerUses.size()> spent = {};  ///< by uses that are over
 
+  void turn_to(Slot* slot, WorkerUse use);
   Result<void> watch(int fd, int slot, uint32_t events, int operation);
   Result<void> spawn(int index);
   /// True when something came.
@@ -80,6 +85,14 @@ struct WorkerPool::State {
   void reap(int index, std::vector<Ended>* ended);
   void kill_hard(int index);
 };
+
+/// From now on its time counts as `use`.
+void WorkerPool::State::turn_to(Slot* slot, WorkerUse use) {
+  const Micros at = now();
+  spent[static_cast<size_t>(slot->use)] += at - slot->since;
+  slot->use = use;
+  slot->since = at;
+}
 
 Result<void> WorkerPool::State::watch(int fd, int slot, uint32_t events, int operation) {
   epoll_event event = {};
@@ -117,6 +130,7 @@ Result<void> WorkerPool::State::spawn(int index) {
   // When we are gone the worker ends its command with the whole group, then itself. Killed at once
   // it could not, and what the command's shell has started would live on.
   child.die_with_parent = false;
+  const Micros began = now();
   HR_TRY(slot.child, proc::Child::spawn(std::move(child)));
   slot.socket = std::move(ours);
   slot.reader = FrameReader();
@@ -124,6 +138,9 @@ Result<void> WorkerPool::State::spawn(int index) {
   slot.broken = false;
   slot.group = 0;
   slot.kill_at = kNever;
+  slot.ready = false;
+  slot.use = WorkerUse::starting;
+  slot.since = began;
   ++processes;
   Result<void> watched = watch(slot.socket.get(), index, EPOLLIN, EPOLL_CTL_ADD);
   if (watched.ok()) {
@@ -174,6 +191,12 @@ void WorkerPool::State::take(int index, const FrameReader::Frame& frame,
     slot.group = decode_group(frame.payload).value_or(0);
     return;
   }
+  if (frame.type == FrameType::ready) {
+    options.start_seconds.observe(now() - slot.since);
+    slot.ready = true;
+    turn_to(&slot, slot.busy ? WorkerUse::busy : WorkerUse::idle);
+    return;
+  }
   auto result = decode_result(frame.payload);
   if (frame.type != FrameType::result || !result || !slot.busy || result->attempt != slot.attempt) {
     return;
@@ -194,6 +217,9 @@ void WorkerPool::State::take(int index, const FrameReader::Frame& frame,
   outcome.pid = slot.child->pid();
   slot.busy = false;
   slot.kill_at = kNever;
+  if (slot.use == WorkerUse::busy) {
+    turn_to(&slot, WorkerUse::idle);
+  }
   ended->push_back(std::move(end));
 }
 
@@ -202,6 +228,9 @@ void WorkerPool::State::break_off(int index) {
   Slot& slot = slots[static_cast<size_t>(index)];
   slot.socket.reset();
   slot.broken = true;
+  if (slot.child) {
+    turn_to(&slot, WorkerUse::draining);
+  }
   if (slot.child && slot.child->exit() == nullptr && slot.kill_at == kNever) {
     slot.kill_at = now() + std::chrono::seconds(1);  // it is most likely dying by itself
   }
@@ -251,6 +280,7 @@ void WorkerPool::State::reap(int index, std::vector<Ended>* ended) {
     slot.busy = false;
     ended->push_back(std::move(end));
   }
+  turn_to(&slot, WorkerUse::draining);
   slot.child.reset();
   slot.socket.reset();
   slot.kill_at = kNever;
@@ -276,6 +306,22 @@ WorkerPool WorkerPool::make(WorkerPoolOptions options, int epoll) {
 
 int64_t WorkerPool::processes() const { return state_->processes; }
 
+std::array<int64_t, kWorkerUses.size()> WorkerPool::uses() const {
+  std::array<int64_t, kWorkerUses.size()> counts = {};
+  for (const Slot& slot : state_->slots) {
+    counts[static_cast<size_t>(slot.use)] += slot.child ? 1 : 0;
+  }
+  return counts;
+}
+
+std::array<Micros, kWorkerUses.size()> WorkerPool::times() const {
+  std::array<Micros, kWorkerUses.size()> all = state_->spent;
+  for (const Slot& slot : state_->slots) {
+    all[static_cast<size_t>(slot.use)] += slot.child ? now() - slot.since : Micros(0);
+  }
+  return all;
+}
+
 Result<void> WorkerPool::call(int index, const CallFrame& frame) {
   Slot& slot = state_->slots[static_cast<size_t>(index)];
   if (slot.broken && slot.child) {
@@ -293,6 +339,9 @@ Result<void> WorkerPool::call(int index, const CallFrame& frame) {
   slot.attempt = frame.attempt;
   slot.busy = true;
   slot.began = now();
+  if (slot.ready) {
+    state_->turn_to(&slot, WorkerUse::busy);
+  }
   slot.log = frame.log;
   slot.outbox += encode(frame);
   static_cast<void>(send_some(slot.socket.get(), &slot.outbox));  // a dead worker shows by its end
@@ -314,6 +363,7 @@ void WorkerPool::stop(int index) {
     slot.kill_at = now() + grace + kKillMargin;
   } else {
     slot.child->begin_stop("asked to stop", grace);
+    state_->turn_to(&slot, WorkerUse::draining);
   }
 }
 

@@ -3,13 +3,16 @@
 // those that die, ends attempts that must not go on.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "headrace/base/board.h"
 #include "headrace/base/clock.h"
 #include "headrace/base/file.h"
 #include "headrace/base/result.h"
@@ -24,7 +27,13 @@ struct WorkerPoolOptions {
   base::Path run_folder;
   HelloFrame hello;
   int slots = 1;
+  base::Histogram start_seconds = {};  ///< from the start of a process until it takes calls
 };
+
+/// What a worker process does with its time.
+enum class WorkerUse : uint8_t { starting, idle, busy, draining };
+inline constexpr std::array<std::string_view, 4> kWorkerUses = {"starting", "idle", "busy",
+                                                                "draining"};
 
 /// One worker process per slot. Not thread-safe; never blocks but while a process starts.
 class WorkerPool {
@@ -62,6 +71,9 @@ class WorkerPool {
   void shut_down(std::chrono::milliseconds grace);
 
   int64_t processes() const;
+  /// By WorkerUse: processes now, and time of all processes up to now.
+  std::array<int64_t, kWorkerUses.size()> uses() const;
+  std::array<base::Micros, kWorkerUses.size()> times() const;
 
  private:
   struct State;

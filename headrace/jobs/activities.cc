@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/base/board.h"
 #include "headrace/base/log.h"
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_properties.h"
@@ -27,18 +28,41 @@ namespace {
 /// What a warm worker keeps from item to item: open registries, the start models, its forecast log,
 /// the series of a text table.
 struct WorkerState {
+  std::optional<std::unique_ptr<base::Board>> board;  ///< made with the first registry; may be null
   std::map<std::string, std::shared_ptr<registry::Registry>> registries;
   std::map<std::string, std::shared_ptr<const forecast::Model>> ensembles;
   std::map<std::string, std::shared_ptr<ForecastWriter>> writers;
   SeriesCache series;
 };
 
+/// The process's board, for the engine to add up; null when none is wanted or none can be made.
+base::Board* board_of(WorkerState* state, const flow::ActivityCall& call) {
+  if (!state->board) {
+    state->board.emplace();
+    base::BoardOptions options;
+    options.run = call.run_id;
+    options.role = base::BoardRole::instance;
+    options.keep = true;
+    if (call.metrics) {
+      auto made = base::Board::create(options);
+      if (made.ok()) {
+        state->board = *std::move(made);
+      } else {
+        base::log_warning("this worker goes on without metrics: " + made.error().message());
+      }
+    }
+  }
+  return state->board->get();
+}
+
 Result<std::shared_ptr<registry::Registry>> open_registry(WorkerState* state,
+                                                          const flow::ActivityCall& call,
                                                           const std::string& option) {
   HR_TRY(const base::Path folder, registry::registry_path(option));
   std::shared_ptr<registry::Registry>& known = state->registries[folder.string()];
   if (known == nullptr) {
-    HR_TRY(auto opened, registry::Registry::open(folder, {.command = "headrace flow worker"}));
+    HR_TRY(auto opened, registry::Registry::open(folder, {.command = "headrace flow worker",
+                                                          .board = board_of(state, call)}));
     known = std::make_shared<registry::Registry>(std::move(opened));
   }
   return known;
@@ -105,7 +129,7 @@ Result<Json> run_items(const ForecastProperties& properties) {
 
 Result<Json> run_train_global(WorkerState* state, const flow::ActivityCall& call,
                               const ForecastProperties& properties) {
-  HR_TRY(auto registry, open_registry(state, properties.registry));
+  HR_TRY(auto registry, open_registry(state, call, properties.registry));
   HR_TRY(const SeriesTable table, load_series(properties.table));
   print_notes(table.set.notes);
   for (const forecast::ItemError& bad : table.set.errors) {
@@ -157,7 +181,7 @@ ItemForecast stored_item(LocalOutcome outcome, std::string reference) {
 
 Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
                              const ForecastProperties& properties) {
-  HR_TRY(auto registry, open_registry(state, properties.registry));
+  HR_TRY(auto registry, open_registry(state, call, properties.registry));
   std::shared_ptr<const forecast::Model> ensemble;
   TableSpec spec = properties.table;
   if (!properties.warm_start.empty()) {

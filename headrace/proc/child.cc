@@ -180,6 +180,7 @@ Result<SpawnPlan> plan_of(ChildOptions& options, Plumbing* plumbing) {
   }
   plan.nice = options.nice;
   plan.die_with_parent = options.die_with_parent;
+  plan.notice = options.notice;
   return plan;
 }
 

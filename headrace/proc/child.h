@@ -3,6 +3,7 @@
 // group, its end explained.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -42,6 +43,14 @@ struct Output {
   };
   To to = To::null;
   base::Path path;
+};
+
+/// Tells another thread of a child's group while the child is being started: what the child starts
+/// must not live on because nobody had heard of it yet. To end it for good, set `called_off`, then
+/// kill the group if there is one: whichever comes first, nothing of the program goes on.
+struct GroupNotice {
+  std::atomic<int64_t> group{0};        ///< set before anything of the program runs
+  std::atomic<bool> called_off{false};  ///< a child that sees it does not start its program
 };
 
 /// A descriptor the child gets under `number` (>= 3). The caller keeps its own and closes it.
@@ -87,6 +96,7 @@ struct ChildOptions {
   /// SIGKILL the child when we end, however. Linux ties that to the *thread* which starts the
   /// child: start long-lived children from a thread that outlives them, or set this to false.
   bool die_with_parent = true;
+  GroupNotice* notice = nullptr;  ///< told of the group; must outlive spawn()
 };
 
 /// How a child ended.
@@ -116,7 +126,8 @@ struct HR_API Exit {
 /// 5 s.
 class HR_API Child {
  public:
-  /// `not_found` when the program or the folder is not there; `invalid_argument` for bad options.
+  /// `not_found` when the program or the folder is not there; `invalid_argument` for bad options;
+  /// `cancelled` when it was called off.
   static Result<Child> spawn(ChildOptions options);
   Child(Child&&) noexcept;
   Child& operator=(Child&&) noexcept;

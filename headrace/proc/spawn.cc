@@ -35,6 +35,7 @@ struct Launch {
   const std::vector<ResourceLimit>* limits = nullptr;
   int nice = 0;
   bool die_with_parent = true;
+  GroupNotice* notice = nullptr;
   pid_t parent = -1;
   sigset_t signals = {};  // mask to restore
   Step failed = Step::none;
@@ -76,6 +77,13 @@ bool place_descriptors(std::vector<std::pair<int, int>>& fds) {
 
 Step set_up(Launch& launch) {
   ::setpgid(0, 0);
+  if (launch.notice != nullptr) {
+    // In this order, and whoever calls it off in the other: one of the two sees the other.
+    launch.notice->group.store(::getpid());
+    if (launch.notice->called_off.load()) {
+      return Step::parent;
+    }
+  }
   if (launch.die_with_parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != launch.parent) {
@@ -169,6 +177,7 @@ Result<Spawned> spawn_process(const SpawnPlan& plan) {
   launch.limits = &plan.limits;
   launch.nice = plan.nice;
   launch.die_with_parent = plan.die_with_parent;
+  launch.notice = plan.notice;
   launch.parent = ::getpid();
 
   void* stack = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
@@ -194,6 +203,9 @@ Result<Spawned> spawn_process(const SpawnPlan& plan) {
   Spawned spawned{.pid = pid, .pidfd = base::Fd(pidfd)};
   if (launch.failed != Step::none) {
     siginfo_t ignored = {};
+    if (plan.notice != nullptr) {
+      plan.notice->group.store(0);  // before its number is free for others
+    }
     ::waitid(P_PID, static_cast<id_t>(pid), &ignored, WEXITED);  // it has called _exit
     return launch_error(launch, plan);
   }

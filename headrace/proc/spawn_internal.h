@@ -23,6 +23,7 @@ struct SpawnPlan {
   std::vector<ResourceLimit> limits;
   int nice = 0;
   bool die_with_parent = true;
+  GroupNotice* notice = nullptr;
 };
 
 struct Spawned {

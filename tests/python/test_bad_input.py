@@ -24,7 +24,18 @@ from conftest import Run
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 import pyarrow.parquet as pq  # noqa: E402
 
-from small_lake import FAST, HORIZON, HOURS, ITEMS, START, columns, good_lake, table, write  # noqa: E402
+from small_lake import (  # noqa: E402
+    FAST,
+    HORIZON,
+    HOURS,
+    ITEMS,
+    START,
+    columns,
+    good_lake,
+    pipeline,
+    table,
+    write,
+)
 
 LOCAL = [*FAST, "--global-members", "0"]
 
@@ -261,6 +272,36 @@ def items_of(run_headrace: Run, run: Path) -> dict[str, dict[str, Any]]:
     assert done.returncode == 0, done.stderr
     (each,) = [a for a in json.loads(done.stdout)["activities"] if a["path"] == "TrainEach"]
     return {item["key"]: item for item in each["item_list"]}
+
+
+def test_what_workers_count_of_the_registry_is_in_the_numbers_of_the_run(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    path = pipeline(tmp_path / "p.json", good_lake(tmp_path))
+
+    done = run_headrace("flow", "run", path, "--dir", "run", "--slots", "2", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((tmp_path / "run/metrics.json").read_text())["values"]
+    assert kept["registry.versions"] == len(ITEMS) == len(names_of(run_headrace))
+    assert kept["registry.commit_seconds"]["count"] >= 1
+
+
+def test_a_missing_column_stops_hundreds_of_items_after_the_first_few(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    names = [f"s{i}" for i in range(414)]
+    lake = write(tmp_path / "lake/part-0.parquet", table(columns(names, 3)))
+    path = pipeline(tmp_path / "p.json", lake, target="y")
+
+    done = run_headrace("flow", "run", path, "--dir", "run", "--slots", "2", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "no column" in done.stderr and '"y"' in done.stderr
+    assert "the first 5 items to end all failed with this error" in done.stderr
+    ended = Counter(item["status"] for item in items_of(run_headrace, tmp_path / "run").values())
+    assert ended["Failed"] in (5, 6)
+    assert ended["Failed"] + ended["Skipped"] == 414
 
 
 def names_of(run_headrace: Run) -> list[str]:

@@ -9,6 +9,7 @@ import pty
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,71 @@ def test_a_failure_budget_stops_early(run_headrace: Run, tmp_path: Path, option:
     assert done.returncode == 1
     assert "stopped by the failure budget" in done.stderr
     assert run_headrace("flow", "run", path, "--max-failures", "x", cwd=tmp_path).returncode == 2
+
+
+def test_a_foreach_whose_first_items_all_fail_alike_is_stopped(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    command = "echo no column y in $HEADRACE_ITEM.csv >&2; test -e $HEADRACE_RUN_FOLDER/good"
+    path = pipeline(tmp_path, command, "@range(0, 100)")
+    path.write_text(path.read_text().replace('"batchCount": 2', '"batchCount": 20'))
+
+    done = run_headrace("flow", "run", path, "--dir", "run", "--slots", "2", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "the first 5 items to end all failed with this error and none succeeded" in done.stderr
+    assert "its last line: no column y in 0.csv" in done.stderr
+    assert "--no-circuit-breaker" in done.stderr
+    assert "headrace flow resume run --retry-failed" in done.stdout.replace(f"{tmp_path}/", "")
+    items = Counter(item["status"] for item in item_list(run_headrace, tmp_path))
+    assert items["Failed"] in (5, 6)  # one more may have been at work
+    assert items["Skipped"] == 100 - items["Failed"]
+
+    again = ("flow", "resume", "run", "--retry-failed", "--slots", "2")
+    all_of_them = run_headrace(*again, "--no-circuit-breaker", cwd=tmp_path)
+    assert all_of_them.returncode == 1
+    assert {item["status"] for item in item_list(run_headrace, tmp_path)} == {"Failed"}
+    (tmp_path / "run/good").touch()
+    assert run_headrace(*again, cwd=tmp_path).returncode == 0
+    assert {item["status"] for item in item_list(run_headrace, tmp_path)} == {"Succeeded"}
+
+    off = run_headrace("flow", "run", path, "--dir", "off", "--no-circuit-breaker", cwd=tmp_path)
+    assert "100 of 100 items ended, 100 failed" in off.stdout
+
+
+def item_list(run_headrace: Run, tmp_path: Path) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = status(run_headrace, tmp_path, "run")["activities"][0][
+        "item_list"
+    ]
+    return items
+
+
+def test_the_numbers_of_a_run_are_shown_while_it_goes_on_and_kept_at_the_end(
+    headrace_binary: Path, run_headrace: Run, tmp_path: Path
+) -> None:
+    held = "while ! test -e $HEADRACE_RUN_FOLDER/go; do sleep 0.02; done"
+    path = pipeline(tmp_path, held)
+    engine = start(headrace_binary, tmp_path, "run", path, "--dir", "run", "--slots", "2")
+    busy = 'flow.pool_instances{pool="local",state="busy"}'
+    wait_for(lambda: (tmp_path / "run/journal").exists())
+    wait_for(lambda: (metrics_of(run_headrace, tmp_path) or {}).get(busy) == 2)
+    live = metrics_of(run_headrace, tmp_path)
+    assert live is not None
+    assert live['flow.items_state{state="queued"}'] == 4
+    assert live["process.threads"] >= 1
+    (tmp_path / "run/go").touch()
+    engine.communicate(timeout=30)
+
+    kept = json.loads((tmp_path / "run/metrics.json").read_text())["values"]
+    assert kept['flow.items{status="succeeded"}'] == 6
+    assert kept["flow.item_seconds"]["count"] == 6
+    assert kept == metrics_of(run_headrace, tmp_path)
+
+
+def metrics_of(run_headrace: Run, tmp_path: Path) -> dict[str, Any] | None:
+    found = status(run_headrace, tmp_path, "run")["metrics"]
+    values: dict[str, Any] | None = found["values"] if found else None
+    return values
 
 
 def test_failed_items_of_a_run_that_succeeded_are_told_and_can_be_retried(

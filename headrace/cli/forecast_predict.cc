@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_table.h"
 #include "headrace/jobs/predict_many.h"
+#include "headrace/jobs/score_table.h"
 
 namespace headrace::cli {
 
@@ -82,14 +84,26 @@ std::string metric_text(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
 }
 
-Json board_json(const forecast::Scoreboard& board, double owa) {
+Json numbers(const std::map<std::string, double>& values) {
   Json out = Json::object();
-  for (const auto& [name, value] : board.total().named()) {
+  for (const auto& [name, value] : values) {
     out.set(name, value);
   }
+  return out;
+}
+
+Json board_json(const forecast::Scoreboard& board, double owa) {
+  Json out = numbers(board.total().named());
   out.set("median_mase", board.median_mase());
   out.set("mean_item_wql", board.mean_item_wql());
   out.set("owa", owa);
+  Json steps = Json::array();
+  for (int k = 0; k < static_cast<int>(board.steps().size()); ++k) {
+    Json step = numbers(board.step(k).named());
+    step.set("step", int64_t{k} + 1);
+    steps.push_back(std::move(step));
+  }
+  out.set("per_step", std::move(steps));
   return out;
 }
 
@@ -101,7 +115,31 @@ std::string model_label(const forecast::Scoreboard& board) {
   return same ? std::string(network) : "model";
 }
 
-int print_comparison(const forecast::Comparison& comparison, bool json) {
+/// A row per step ahead: the model, and what MASE the naive methods have there.
+std::string steps_text(const forecast::Comparison& comparison) {
+  TextTable table(
+      {"step", "MASE", "sMAPE", "mean_wQL", "cover 80", "MASE seasonal_naive", "MASE naive2"});
+  for (int k = 0; k < static_cast<int>(comparison.model.steps().size()); ++k) {
+    const forecast::Metrics model = comparison.model.step(k);
+    table.add({std::to_string(k + 1), metric_text(model.mase, 3), metric_text(model.smape, 2),
+               metric_text(model.mean_wql, 4), metric_text(100.0 * model.coverage_80, 1),
+               metric_text(comparison.seasonal_naive.step(k).mase, 3),
+               metric_text(comparison.naive2.step(k).mase, 3)});
+  }
+  return table.text();
+}
+
+/// `--per-item`, looked at before the work begins.
+Result<void> check_per_item(const Arguments& arguments) {
+  const std::string path = arguments.text("per-item");
+  return path.empty() ? Result<void>() : jobs::check_ending(path, "scores");
+}
+
+Result<int> print_comparison(const forecast::Comparison& comparison, const Arguments& arguments) {
+  const std::string per_item = arguments.text("per-item");
+  if (!per_item.empty()) {
+    HR_TRY(jobs::write_item_scores(per_item, comparison));
+  }
   const forecast::Metrics reference = comparison.naive2.total();
   TextTable table({"method", "MASE", "median", "sMAPE", "OWA", "mean_wQL", "cover 80"});
   Json document = Json::object({{"items", static_cast<int64_t>(comparison.model.items().size())}});
@@ -117,17 +155,24 @@ int print_comparison(const forecast::Comparison& comparison, bool json) {
   add("seasonal_naive", comparison.seasonal_naive);
   add("naive2", comparison.naive2);
   document.set("errors", errors_json(comparison.errors));
-  if (json) {
+  if (arguments.flag("json")) {
     fmt::print("{}\n", document.dump());
-  } else {
-    print_lines(comparison.notes);
-    print_errors(comparison.errors);
-    fmt::print("{} items\n{}", comparison.model.items().size(), table.text());
+    return comparison.errors.empty() ? kExitOk : kExitFailed;
+  }
+  print_lines(comparison.notes);
+  print_errors(comparison.errors);
+  fmt::print("{} items\n{}", comparison.model.items().size(), table.text());
+  if (arguments.flag("per-step")) {
+    fmt::print("\n{}", steps_text(comparison));
+  }
+  if (!per_item.empty()) {
+    fmt::print("wrote {}\n", per_item);
   }
   return comparison.errors.empty() ? kExitOk : kExitFailed;
 }
 
 Result<int> evaluate(const Arguments& arguments) {
+  HR_TRY(check_per_item(arguments));
   HR_TRY(auto spec, table_spec(arguments));
   spec.url = arguments.text("history");
   HR_TRY(const auto history, jobs::load_series(spec), "history");
@@ -138,10 +183,11 @@ Result<int> evaluate(const Arguments& arguments) {
   HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
   const auto season = static_cast<int>(arguments.integer("season").value_or(0));
   HR_TRY(const auto comparison, jobs::judge(forecasts, history.set, actuals.set, season));
-  return print_comparison(comparison, arguments.flag("json"));
+  return print_comparison(comparison, arguments);
 }
 
 Result<int> backtest(const Arguments& arguments) {
+  HR_TRY(check_per_item(arguments));
   HR_TRY(auto spec, table_spec(arguments));
   forecast::TrainOptions train;
   forecast::BacktestOptions options;
@@ -194,7 +240,7 @@ Result<int> backtest(const Arguments& arguments) {
   for (forecast::ItemError& bad : table.set.errors) {
     total.errors.push_back(std::move(bad));
   }
-  return print_comparison(total, arguments.flag("json"));
+  return print_comparison(total, arguments);
 }
 
 const forecast::Series* find_series(const std::vector<forecast::Series>& all,

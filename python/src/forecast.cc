@@ -28,6 +28,7 @@
 #include "headrace/forecast/options.h"
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_table.h"
+#include "headrace/jobs/score_table.h"
 #include "headrace/jobs/series_table.h"
 
 namespace headrace::python {
@@ -244,77 +245,6 @@ nb::tuple predict(const std::vector<std::pair<std::string, Model>>& models, bool
                         failures_of(errors));
 }
 
-lake::Column text_column(const std::string& name) {
-  lake::Column column;
-  column.field.name = name;
-  column.field.type = lake::Type::string;
-  return column;
-}
-
-lake::Column real_column(const std::string& name) {
-  lake::Column column;
-  column.field.name = name;
-  column.field.type = lake::Type::float64;
-  return column;
-}
-
-constexpr const char* kMetricNames[] = {"mase",  "smape",       "mean_wql",    "nd",   "rmse",
-                                        "nrmse", "coverage_80", "coverage_90", "crps", "width_80"};
-
-/// One row of metrics; what cannot be said is null.
-void add_metrics(const forecast::Metrics& metrics, std::vector<lake::Column>* columns) {
-  const std::map<std::string, double> named = metrics.named();
-  for (lake::Column& column : *columns) {
-    const auto found = named.find(column.field.name);
-    column.reals.push_back(found == named.end() ? 0.0 : found->second);
-    column.validity.push_back(found == named.end() ? 0 : 1);
-  }
-}
-
-std::vector<lake::Column> metric_columns() {
-  std::vector<lake::Column> columns;
-  for (const char* name : kMetricNames) {
-    columns.push_back(real_column(name));
-  }
-  return columns;
-}
-
-/// A row per item and method.
-lake::Batch item_batch(const forecast::Comparison& comparison) {
-  lake::Column id = text_column("item_id");
-  lake::Column method = text_column("method");
-  std::vector<lake::Column> metrics = metric_columns();
-  for (const forecast::Scoreboard* board :
-       {&comparison.model, &comparison.seasonal_naive, &comparison.naive2}) {
-    for (const forecast::Scoreboard::Item& item : board->items()) {
-      id.codes.push_back(static_cast<int32_t>(id.dictionary.size()));
-      id.dictionary.push_back(item.id);
-      method.codes.push_back(static_cast<int32_t>(method.dictionary.size()));
-      method.dictionary.push_back(item.method);
-      add_metrics(item.metrics, &metrics);
-    }
-  }
-  lake::Batch batch;
-  batch.columns = {std::move(id), std::move(method)};
-  std::move(metrics.begin(), metrics.end(), std::back_inserter(batch.columns));
-  return batch;
-}
-
-/// A row per step ahead, of the model.
-lake::Batch step_batch(const forecast::Scoreboard& board) {
-  lake::Column step;
-  step.field = {.name = "step", .type = lake::Type::int64};
-  std::vector<lake::Column> metrics = metric_columns();
-  for (size_t k = 0; k < board.steps().size(); ++k) {
-    step.integers.push_back(static_cast<int64_t>(k) + 1);
-    add_metrics(board.step(static_cast<int>(k)), &metrics);
-  }
-  lake::Batch batch;
-  batch.columns = {std::move(step)};
-  std::move(metrics.begin(), metrics.end(), std::back_inserter(batch.columns));
-  return batch;
-}
-
 std::map<std::string, double> total_of(const forecast::Scoreboard& board,
                                        const forecast::Scoreboard& reference) {
   const forecast::Metrics total = board.total();
@@ -338,8 +268,8 @@ nb::tuple scores_of(const forecast::Comparison& comparison,
   totals["model"] = nb::cast(total_of(comparison.model, comparison.naive2));
   totals["seasonal_naive"] = nb::cast(total_of(comparison.seasonal_naive, comparison.naive2));
   totals["naive2"] = nb::cast(total_of(comparison.naive2, comparison.naive2));
-  return nb::make_tuple(totals, rows_of(item_batch(comparison)),
-                        rows_of(step_batch(comparison.model)), failures_of(errors),
+  return nb::make_tuple(totals, rows_of(jobs::item_scores(comparison)),
+                        rows_of(jobs::step_scores(comparison.model)), failures_of(errors),
                         comparison.notes);
 }
 

@@ -64,14 +64,9 @@ std::vector<Option> table_options() {
 Result<jobs::TableSpec> table_spec(const Arguments& arguments) {
   jobs::TableSpec spec;
   spec.url = arguments.text("table");
-  spec.format = arguments.text("format");
-  spec.id = arguments.text("id");
-  spec.time = arguments.text("time");
-  spec.target = arguments.text("target");
-  spec.frequency = arguments.text("frequency");
-  spec.start = arguments.text("start");
-  spec.aggregate = arguments.text("aggregate");
-  spec.zone = arguments.text("zone");
+  for (const jobs::TableText& text : jobs::table_texts()) {
+    spec.*text.field = arguments.text(text.name);
+  }
   spec.allow_missing_columns = arguments.flag("allow-missing-columns");
   return spec;
 }

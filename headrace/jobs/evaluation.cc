@@ -155,19 +155,6 @@ int common_season(const std::map<std::string, ItemForecast>& forecasts) {
   return same ? first : 0;
 }
 
-Json spec_json(const TableSpec& spec) {
-  return Json::object({{"url", spec.url},
-                       {"format", spec.format},
-                       {"id", spec.id},
-                       {"time", spec.time},
-                       {"target", spec.target},
-                       {"frequency", spec.frequency},
-                       {"start", spec.start},
-                       {"aggregate", spec.aggregate},
-                       {"zone", spec.zone},
-                       {"allow_missing_columns", spec.allow_missing_columns}});
-}
-
 }  // namespace
 
 Result<forecast::Comparison> judge(std::span<const forecast::Forecast> forecasts,
@@ -207,7 +194,7 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
   HR_TRY(write_forecasts(run_folder / "forecasts.parquet", forecasts));
   HR_TRY(write_forecasts(run_folder / "forecasts.csv", forecasts));
 
-  Json document = Json::object({{"table", spec_json(table)}, {"actuals", spec_json(actuals)}});
+  Json document = Json::object({{"table", to_json(table)}, {"actuals", to_json(actuals)}});
   if (actuals.url.empty()) {
     document.set("summary", backtest_summary(stored));
     document.set("items", Json::object());

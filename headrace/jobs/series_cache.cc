@@ -13,11 +13,7 @@ namespace {
 
 std::string key_of(const TableSpec& spec) {
   Json parts = Json::array();
-  for (const std::string* part : {&spec.url, &spec.format, &spec.id, &spec.time, &spec.target,
-                                  &spec.frequency, &spec.start, &spec.aggregate, &spec.zone}) {
-    parts.push_back(*part);
-  }
-  parts.push_back(spec.allow_missing_columns);
+  parts.push_back(to_json(spec));
   for (const auto* names : {&spec.categories, &spec.static_reals, &spec.dynamic_reals}) {
     parts.push_back(Json(Json::Array(names->begin(), names->end())));
   }

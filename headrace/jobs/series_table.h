@@ -10,28 +10,11 @@
 #include "headrace/base/export.h"
 #include "headrace/base/result.h"
 #include "headrace/forecast/series.h"
+#include "headrace/jobs/table_spec.h"
 #include "headrace/lake/table.h"
 #include "headrace/registry/types.h"
 
 namespace headrace::jobs {
-
-/// Where the series are and how to read them.
-struct TableSpec {
-  std::string url;     ///< file, folder, glob: Parquet, CSV (long or wide), GluonTS JSON lines
-  std::string format;  ///< "" = by the name's ending; "parquet", "csv", "wide_csv", "jsonl"
-  /// Column names; "" means the usual ones: item_id or unique_id, timestamp or ds, target or y.
-  std::string id;
-  std::string time;
-  std::string target;
-  std::string frequency;            ///< "" = guessed from the most common step
-  std::string start;                ///< first stamp of wide tables; "" = 1970-01-01
-  std::string aggregate = "error";  ///< rows of one item and stamp: error, sum, mean, last
-  std::string zone;                 ///< "UTC": stamps with a zone are instants, others are UTC too
-  bool allow_missing_columns = false;  ///< a file that lacks a column of the others gives nulls
-  std::vector<std::string> categories;
-  std::vector<std::string> static_reals;
-  std::vector<std::string> dynamic_reals;
-};
 
 struct SeriesTable {
   forecast::SeriesSet set;

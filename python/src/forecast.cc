@@ -65,32 +65,7 @@ struct SeriesHandle {
 };
 
 jobs::TableSpec spec_of(const std::string& json) {
-  const Json given = or_throw(parse_json(json, "table"));
-  jobs::TableSpec spec;
-  spec.url = given.get_string("url");
-  spec.format = given.get_string("format");
-  spec.id = given.get_string("id");
-  spec.time = given.get_string("time");
-  spec.target = given.get_string("target");
-  spec.frequency = given.get_string("frequency");
-  spec.start = given.get_string("start");
-  spec.aggregate = given.get_string("aggregate", "error");
-  spec.zone = given.get_string("zone");
-  const Json* allow = given.find("allow_missing_columns");
-  spec.allow_missing_columns = allow != nullptr && allow->boolean();
-  const auto texts = [&](const char* name) {
-    std::vector<std::string> list;
-    if (const Json* value = given.find(name); value != nullptr && value->is_array()) {
-      for (const Json& item : value->items()) {
-        list.push_back(item.string());
-      }
-    }
-    return list;
-  };
-  spec.categories = texts("categories");
-  spec.static_reals = texts("static_reals");
-  spec.dynamic_reals = texts("dynamic_reals");
-  return spec;
+  return jobs::table_spec_of(or_throw(parse_json(json, "table")));
 }
 
 SeriesHandle load_path(const std::string& json, const std::vector<std::string>& items) {

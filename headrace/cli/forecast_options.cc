@@ -47,6 +47,9 @@ std::vector<Option> table_options() {
       {.name = "--target", .help = "column of the values; default target, then y"},
       {.name = "--frequency",
        .help = "step of the series: h, D, 15min, W, MS, ...; default the most common step"},
+      {.name = "--metadata",
+       .help = "file that describes a GluonTS data set: its frequency and horizon where none are "
+               "given; default the metadata.json beside train/ and test/"},
       {.name = "--start", .help = "first stamp of a wide table; default 1970-01-01"},
       {.name = "--aggregate",
        .help = "what to do with several rows of one item and stamp",
@@ -69,6 +72,15 @@ Result<jobs::TableSpec> table_spec(const Arguments& arguments) {
   }
   spec.allow_missing_columns = arguments.flag("allow-missing-columns");
   return spec;
+}
+
+Result<void> follow_metadata(jobs::TableSpec* spec, Json* train) {
+  HR_TRY(auto settled, jobs::settle_table(*spec));
+  *spec = std::move(settled.spec);
+  if (settled.horizon > 0 && train->find("horizon") == nullptr) {
+    train->set("horizon", settled.horizon);
+  }
+  return {};
 }
 
 void name_covariates(const forecast::TrainOptions& options, jobs::TableSpec* spec) {

@@ -178,7 +178,7 @@ Result<int> evaluate(const Arguments& arguments) {
   HR_TRY(const auto history, jobs::load_series(spec), "history");
   const forecast::Frequency& frequency = history.set.frequency;
   HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts"), frequency));
-  spec.url = arguments.text("actuals");
+  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals")));
   spec.frequency = frequency.name();  // few rows of actuals may not tell it
   HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
   const auto season = static_cast<int>(arguments.integer("season").value_or(0));
@@ -193,7 +193,8 @@ Result<int> backtest(const Arguments& arguments) {
   forecast::BacktestOptions options;
   const auto train_infos = forecast::train_option_list();
   const auto backtest_infos = forecast::backtest_option_list();
-  HR_TRY(const Json given_train, given_options(arguments, train_infos));
+  HR_TRY(Json given_train, given_options(arguments, train_infos));
+  HR_TRY(follow_metadata(&spec, &given_train));
   HR_TRY(forecast::set_options(&train, given_train));
   HR_TRY(const Json given, given_options(arguments, backtest_infos));
   HR_TRY(forecast::set_options(&options, given));
@@ -253,7 +254,7 @@ const forecast::Series* find_series(const std::vector<forecast::Series>& all,
 Result<std::vector<double>> actual_values(const Arguments& arguments, jobs::TableSpec spec,
                                           const forecast::Forecast& forecast) {
   std::vector<double> values;
-  spec.url = arguments.text("actuals");
+  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals")));
   if (spec.url.empty()) {
     return values;
   }

@@ -200,7 +200,9 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
     document.set("items", Json::object());
   } else {
     HR_TRY(const SeriesTable history, load_series(table));
-    HR_TRY(const SeriesTable future, load_series(actuals), "actuals");
+    TableSpec came = actuals;
+    HR_TRY(came.url, actuals_url(actuals.url), "actuals");
+    HR_TRY(const SeriesTable future, load_series(came), "actuals");
     HR_TRY(const auto comparison, judge(forecasts, history.set, future.set, common_season(stored)));
     for (const forecast::ItemError& bad : comparison.errors) {
       base::log_warning("not judged: " + bad.error.message());

@@ -206,6 +206,7 @@ Result<ForecastProperties> read_forecast_properties(const Json& properties,
     return wrong("table", Json(""), "a file, folder or glob");
   }
   out.table.url = absolute(out.table.url, folder);
+  out.table.metadata = absolute(out.table.metadata, folder);
   out.table.categories = out.train.categories;
   out.table.static_reals = out.train.static_reals;
   out.table.dynamic_reals = out.train.dynamic_reals;

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "headrace/lake/dataset.h"
 #include "headrace/lake/series.h"
 #include "headrace/lake/stamp.h"
 #include "headrace/lake/table.h"
@@ -56,13 +57,24 @@ Result<std::string> column_name(const std::string& named, const lake::Schema& sc
                                    " with " + role.option + " (--" + role.option + ")"};
 }
 
-Result<lake::Table> open_table(const TableSpec& spec) {
+struct OpenedTable {
+  lake::Table table;
+  TableSpec spec;  // settled
+};
+
+Result<OpenedTable> open_table(const TableSpec& given) {
+  HR_TRY(SettledTable settled, settle_table(given));
+  const TableSpec& spec = settled.spec;
   lake::TableOptions options;
+  options.cardinalities = settled.cardinalities;
   HR_TRY(options.format, parse_format(spec.format));
   options.zone = spec.zone;
   options.allow_missing_columns = spec.allow_missing_columns;
   if (!spec.frequency.empty()) {
     HR_TRY(const auto frequency, forecast::parse_frequency(spec.frequency));
+    const bool has_year =
+        frequency.unit == forecast::TimeUnit::quarter || frequency.unit == forecast::TimeUnit::year;
+    options.year_end_month = has_year ? frequency.anchor : 12;
     options.stamp = [frequency](int64_t start_us, int64_t index) {
       return forecast::add_steps(frequency, start_us, index);
     };
@@ -80,9 +92,11 @@ Result<lake::Table> open_table(const TableSpec& spec) {
       table.format() == lake::Format::wide_csv || table.format() == lake::Format::json_lines;
   if (implicit_stamps && spec.frequency.empty()) {
     return Error{Errc::invalid_argument,
-                 spec.url + " holds no time stamp per value; say its frequency (h, D, MS, ...)"};
+                 spec.url +
+                     " holds no time stamp per value; say its frequency (h, D, MS, ...), or "
+                     "name the metadata file of its data set"};
   }
-  return table;
+  return OpenedTable{std::move(table), std::move(settled.spec)};
 }
 
 Result<lake::SeriesColumns> columns_of(const TableSpec& spec, const lake::Schema& schema) {
@@ -159,15 +173,53 @@ Result<forecast::SeriesSet> build_set(const lake::SeriesRows& rows, const TableS
 
 }  // namespace
 
-Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec) {
+Result<SettledTable> settle_table(const TableSpec& spec) {
+  SettledTable out;
+  out.spec = spec;
+  HR_TRY(auto dataset, lake::find_dataset(spec.url));
+  if (dataset && dataset->at_root) {
+    out.spec.url = dataset->train;
+  }
+  if (!spec.metadata.empty()) {
+    HR_TRY(dataset, lake::read_dataset(spec.metadata));
+  }
+  if (!dataset) {
+    return out;
+  }
+  out.spec.metadata = dataset->metadata;
+  if (out.spec.frequency.empty()) {
+    out.spec.frequency = dataset->frequency;
+    HR_TRY([[maybe_unused]] const auto known, forecast::parse_frequency(dataset->frequency),
+           dataset->metadata);
+  }
+  out.horizon = dataset->horizon;
+  out.cardinalities = std::move(dataset->cardinalities);
+  return out;
+}
+
+Result<std::string> actuals_url(const std::string& url) {
+  if (url.empty()) {
+    return url;
+  }
+  HR_TRY(const auto dataset, lake::find_dataset(url));
+  return dataset && dataset->at_root && !dataset->test.empty() ? dataset->test : url;
+}
+
+Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& given) {
+  TableSpec spec = given;
+  if (!spec.metadata.empty() && spec.frequency.empty()) {
+    HR_TRY(const auto dataset, lake::read_dataset(spec.metadata));
+    spec.frequency = dataset.frequency;
+  }
   HR_TRY(const auto columns, columns_of(spec, reader.schema()));
   HR_TRY(const lake::SeriesRows rows, lake::read_series(reader, spec.url, columns));
   HR_TRY(check_zone(rows.zone, spec));
   return build_set(rows, spec);
 }
 
-Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::string>& items) {
-  HR_TRY(const lake::Table table, open_table(spec));
+Result<SeriesTable> load_series(const TableSpec& given, const std::vector<std::string>& items) {
+  HR_TRY(const OpenedTable opened, open_table(given));
+  const auto& [table, spec] = opened;
   HR_TRY(const auto columns, columns_of(spec, table.schema()));
   lake::SeriesRead read;
   read.items = items;
@@ -186,14 +238,17 @@ Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::st
 
 Result<lake::TableFiles> table_files(const TableSpec& spec) {
   HR_TRY(const lake::Format format, parse_format(spec.format));
-  return lake::list_table_files(spec.url, format);
+  HR_TRY(const SettledTable settled, settle_table(spec));
+  return lake::list_table_files(settled.spec.url, format);
 }
 
-Result<forecast::Frequency> table_frequency(const TableSpec& spec) {
-  if (!spec.frequency.empty()) {
-    return forecast::parse_frequency(spec.frequency);
+Result<forecast::Frequency> table_frequency(const TableSpec& given) {
+  HR_TRY(const SettledTable settled, settle_table(given));
+  if (!settled.spec.frequency.empty()) {
+    return forecast::parse_frequency(settled.spec.frequency);
   }
-  HR_TRY(const lake::Table table, open_table(spec));
+  HR_TRY(const OpenedTable opened, open_table(settled.spec));
+  const auto& [table, spec] = opened;
   HR_TRY(auto columns, columns_of(spec, table.schema()));
   columns.target.clear();
   columns.categories.clear();
@@ -203,8 +258,9 @@ Result<forecast::Frequency> table_frequency(const TableSpec& spec) {
   return frequency;
 }
 
-Result<std::vector<std::string>> list_items(const TableSpec& spec) {
-  HR_TRY(const lake::Table table, open_table(spec));
+Result<std::vector<std::string>> list_items(const TableSpec& given) {
+  HR_TRY(const OpenedTable opened, open_table(given));
+  const auto& [table, spec] = opened;
   HR_TRY(const auto id, column_name(spec.id, table.schema(), kId, spec.url));
   HR_TRY(auto items, lake::list_items(table, id));
   if (items.ids.empty()) {
@@ -214,8 +270,9 @@ Result<std::vector<std::string>> list_items(const TableSpec& spec) {
   return std::move(items.ids);
 }
 
-Result<void> check_table(const TableSpec& spec) {
-  HR_TRY(const lake::Table table, open_table(spec));
+Result<void> check_table(const TableSpec& given) {
+  HR_TRY(const OpenedTable opened, open_table(given));
+  const auto& [table, spec] = opened;
   HR_TRY(const auto columns, columns_of(spec, table.schema()));
   HR_TRY(lake::check_series_columns(table, columns));
   const int64_t time = lake::find_field(table.schema(), columns.time);

@@ -25,6 +25,23 @@ struct SeriesTable {
   std::vector<lake::FileInfo> files;
 };
 
+/// A table as it is read in fact.
+struct SettledTable {
+  TableSpec spec;
+  int64_t horizon = 0;                 ///< that the metadata tells; 0: none
+  std::vector<int64_t> cardinalities;  ///< of feat_static_cat_0, ...
+};
+
+/// Follow the metadata of a GluonTS data set: its root stands for its train/, and where no
+/// frequency is told it is the metadata's. Another table stays as it is. All that reads a table
+/// here does so by itself; a caller needs it for the horizon. `invalid_argument`: the file cannot
+/// be used.
+HR_API Result<SettledTable> settle_table(const TableSpec& spec);
+
+/// Where the values that came lie: the test/ of a GluonTS data set when `url` is its root, else
+/// `url`.
+HR_API Result<std::string> actuals_url(const std::string& url);
+
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
 /// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or
 /// of a wrong type; `corrupt`: names the file.

@@ -23,6 +23,8 @@ struct TableSpec {
   std::string aggregate = "error";  ///< rows of one item and stamp: error, sum, mean, last
   std::string zone;                 ///< "UTC": stamps with a zone are instants, others are UTC too
   bool allow_missing_columns = false;  ///< a file that lacks a column of the others gives nulls
+  std::string
+      metadata;  ///< file of a GluonTS data set that tells the frequency; "" = beside train/
   std::vector<std::string> categories;
   std::vector<std::string> static_reals;
   std::vector<std::string> dynamic_reals;

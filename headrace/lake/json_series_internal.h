@@ -22,8 +22,9 @@ struct JsonSeries {
 };
 
 /// `where` ("a.jsonl:3") is for messages; a line without item_id gets `number` as its id. Members
-/// that are not known are passed over. `invalid_argument` for all that is wrong.
+/// that are not known are passed over. A start may be a period's name; `year_end_month` is then as
+/// for `parse_period`. `invalid_argument` for all that is wrong.
 Result<JsonSeries> parse_json_series(std::string_view line, const std::string& where,
-                                     int64_t number);
+                                     int64_t number, int year_end_month = 12);
 
 }  // namespace headrace::lake

@@ -82,6 +82,13 @@ SeriesHandle load_object(const nb::object& table, const std::string& json) {
   return {or_throw(jobs::series_of(*reader, spec))};
 }
 
+/// The horizon that the metadata of a data set tells; 0: none.
+int64_t horizon_of(const std::string& json) {
+  const jobs::TableSpec spec = spec_of(json);
+  const nb::gil_scoped_release release;
+  return or_throw(jobs::settle_table(spec)).horizon;
+}
+
 template <typename Options>
 Options options_of(const std::string& json) {
   Options options;
@@ -384,6 +391,7 @@ void bind_forecast(nb::module_& m) {
   m.def("forecast_options", &options_list, "of"_a);
   m.def("forecast_load", &load_path, "spec"_a, "items"_a);
   m.def("forecast_series", &load_object, "table"_a, "spec"_a);
+  m.def("forecast_horizon", &horizon_of, "spec"_a);
   m.def("forecast_train_local", &train_local, "series"_a, "options"_a, "warm"_a.none(), "threads"_a,
         "progress"_a.none());
   m.def("forecast_train_global", &train_global, "series"_a, "options"_a, "warm"_a.none(),

@@ -198,7 +198,7 @@ Result<int> backtest(const Arguments& arguments) {
   HR_TRY(forecast::set_options(&train, given_train));
   HR_TRY(const Json given, given_options(arguments, backtest_infos));
   HR_TRY(forecast::set_options(&options, given));
-  name_covariates(train, &spec);
+  HR_TRY(name_covariates(train, &spec));
   HR_TRY(auto table, jobs::load_series(spec, arguments.texts("item")));
   print_lines(table.set.notes);
 

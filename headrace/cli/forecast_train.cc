@@ -118,7 +118,7 @@ Result<int> train_global(const Arguments& arguments) {
   HR_TRY(const Json given, train_json(arguments, &spec));
   forecast::TrainOptions options;
   HR_TRY(forecast::set_options(&options, given));
-  name_covariates(options, &spec);
+  HR_TRY(name_covariates(options, &spec));
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(auto registry, registry::Registry::open(folder));
   HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
@@ -164,6 +164,7 @@ Result<int> train_local(const Arguments& arguments) {
   spec.name = model_name(arguments);
   spec.table.url = absolute(spec.table.url);
   spec.table.metadata = absolute(spec.table.metadata);
+  spec.table.static_table = absolute(spec.table.static_table);
   HR_TRY(const std::string actuals, jobs::actuals_url(arguments.text("actuals")));
   spec.actuals = absolute(actuals);
   spec.registry = absolute(arguments.text("registry"));
@@ -175,7 +176,7 @@ Result<int> train_local(const Arguments& arguments) {
   // What is wrong with the table or the options is told before a run is made.
   forecast::TrainOptions options;
   HR_TRY(forecast::set_options(&options, spec.train));
-  name_covariates(options, &spec.table);
+  HR_TRY(name_covariates(options, &spec.table));
   HR_TRY(jobs::check_table(spec.table));
   HR_TRY(settle_frequency(arguments.flag("json"), &spec.table));
   HR_TRY(const Json pipeline, jobs::forecast_pipeline(spec));

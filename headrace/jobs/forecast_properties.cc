@@ -207,6 +207,7 @@ Result<ForecastProperties> read_forecast_properties(const Json& properties,
   }
   out.table.url = absolute(out.table.url, folder);
   out.table.metadata = absolute(out.table.metadata, folder);
+  out.table.static_table = absolute(out.table.static_table, folder);
   out.table.categories = out.train.categories;
   out.table.static_reals = out.train.static_reals;
   out.table.dynamic_reals = out.train.dynamic_reals;

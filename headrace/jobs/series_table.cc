@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "headrace/jobs/static_table.h"
 #include "headrace/lake/dataset.h"
 #include "headrace/lake/series.h"
 #include "headrace/lake/stamp.h"
@@ -99,15 +100,36 @@ Result<OpenedTable> open_table(const TableSpec& given) {
   return OpenedTable{std::move(table), std::move(settled.spec)};
 }
 
+}  // namespace
+
+Result<std::string> id_column(const TableSpec& spec, const lake::Schema& schema,
+                              const std::string& url) {
+  return column_name(spec.id, schema, kId, url);
+}
+
+namespace {
+
 Result<lake::SeriesColumns> columns_of(const TableSpec& spec, const lake::Schema& schema) {
   lake::SeriesColumns columns;
-  HR_TRY(columns.id, column_name(spec.id, schema, kId, spec.url));
+  HR_TRY(columns.id, id_column(spec, schema, spec.url));
   HR_TRY(columns.time, column_name(spec.time, schema, kTime, spec.url));
   HR_TRY(columns.target, column_name(spec.target, schema, kTarget, spec.url));
   columns.categories = spec.categories;
   columns.reals = spec.static_reals;
   columns.reals.insert(columns.reals.end(), spec.dynamic_reals.begin(), spec.dynamic_reals.end());
   return columns;
+}
+
+/// The second table, where one is told, and what is left for the first to hold.
+Result<std::optional<StaticTable>> open_static(const TableSpec& spec, const lake::Schema& schema,
+                                               lake::BatchReader* stream,
+                                               lake::SeriesColumns* columns) {
+  if (spec.static_table.empty() && stream == nullptr) {
+    return std::optional<StaticTable>();
+  }
+  HR_TRY(auto table, StaticTable::open(spec, stream));
+  HR_TRY(table.take_columns(spec, schema, columns));
+  return std::optional(std::move(table));
 }
 
 forecast::LongRows borrow_rows(const lake::SeriesRows& rows, const TableSpec& spec) {
@@ -205,27 +227,37 @@ Result<std::string> actuals_url(const std::string& url) {
   return dataset && dataset->at_root && !dataset->test.empty() ? dataset->test : url;
 }
 
-Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& given) {
+Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& given,
+                                      lake::BatchReader* static_rows) {
   TableSpec spec = given;
   if (!spec.metadata.empty() && spec.frequency.empty()) {
     HR_TRY(const auto dataset, lake::read_dataset(spec.metadata));
     spec.frequency = dataset.frequency;
   }
-  HR_TRY(const auto columns, columns_of(spec, reader.schema()));
-  HR_TRY(const lake::SeriesRows rows, lake::read_series(reader, spec.url, columns));
+  HR_TRY(auto columns, columns_of(spec, reader.schema()));
+  HR_TRY(const auto second, open_static(spec, reader.schema(), static_rows, &columns));
+  HR_TRY(lake::SeriesRows rows, lake::read_series(reader, spec.url, columns));
+  if (second) {
+    HR_TRY(second->join(spec, &rows));
+  }
   HR_TRY(check_zone(rows.zone, spec));
   return build_set(rows, spec);
 }
 
-Result<SeriesTable> load_series(const TableSpec& given, const std::vector<std::string>& items) {
+Result<SeriesTable> load_series(const TableSpec& given, const std::vector<std::string>& items,
+                                lake::BatchReader* static_rows) {
   HR_TRY(const OpenedTable opened, open_table(given));
   const auto& [table, spec] = opened;
-  HR_TRY(const auto columns, columns_of(spec, table.schema()));
+  HR_TRY(auto columns, columns_of(spec, table.schema()));
+  HR_TRY(const auto second, open_static(spec, table.schema(), static_rows, &columns));
   lake::SeriesRead read;
   read.items = items;
-  HR_TRY(const lake::SeriesRows rows, lake::read_series(table, columns, read));
+  HR_TRY(lake::SeriesRows rows, lake::read_series(table, columns, read));
   HR_TRY(check_zone(rows.zone, spec));
   HR_TRY(check_items(items, rows, spec));
+  if (second) {
+    HR_TRY(second->join(spec, &rows));
+  }
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
   HR_TRY(out.snapshot, snapshot_of(table));
@@ -233,13 +265,22 @@ Result<SeriesTable> load_series(const TableSpec& given, const std::vector<std::s
   out.row_groups_read = rows.stats.row_groups_read;
   out.row_groups_total = rows.stats.row_groups_total;
   out.files = table.files();
+  if (second) {
+    const auto more = second->files();
+    out.files.insert(out.files.end(), more.begin(), more.end());
+  }
   return out;
 }
 
 Result<lake::TableFiles> table_files(const TableSpec& spec) {
   HR_TRY(const lake::Format format, parse_format(spec.format));
   HR_TRY(const SettledTable settled, settle_table(spec));
-  return lake::list_table_files(settled.spec.url, format);
+  HR_TRY(auto out, lake::list_table_files(settled.spec.url, format));
+  if (!spec.static_table.empty()) {
+    HR_TRY(const auto second, lake::list_table_files(spec.static_table), "static table");
+    out.files.insert(out.files.end(), second.files.begin(), second.files.end());
+  }
+  return out;
 }
 
 Result<forecast::Frequency> table_frequency(const TableSpec& given) {
@@ -261,7 +302,7 @@ Result<forecast::Frequency> table_frequency(const TableSpec& given) {
 Result<std::vector<std::string>> list_items(const TableSpec& given) {
   HR_TRY(const OpenedTable opened, open_table(given));
   const auto& [table, spec] = opened;
-  HR_TRY(const auto id, column_name(spec.id, table.schema(), kId, spec.url));
+  HR_TRY(const auto id, id_column(spec, table.schema(), spec.url));
   HR_TRY(auto items, lake::list_items(table, id));
   if (items.ids.empty()) {
     return Error{Errc::not_found,
@@ -273,7 +314,8 @@ Result<std::vector<std::string>> list_items(const TableSpec& given) {
 Result<void> check_table(const TableSpec& given) {
   HR_TRY(const OpenedTable opened, open_table(given));
   const auto& [table, spec] = opened;
-  HR_TRY(const auto columns, columns_of(spec, table.schema()));
+  HR_TRY(auto columns, columns_of(spec, table.schema()));
+  HR_TRY(open_static(spec, table.schema(), nullptr, &columns));
   HR_TRY(lake::check_series_columns(table, columns));
   const int64_t time = lake::find_field(table.schema(), columns.time);
   return check_zone(table.schema()[static_cast<size_t>(time)].zone, spec);

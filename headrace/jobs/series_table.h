@@ -45,8 +45,10 @@ HR_API Result<std::string> actuals_url(const std::string& url);
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
 /// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or
 /// of a wrong type; `corrupt`: names the file.
+/// `static_rows`: a stream in the place of `spec.static_table`.
 HR_API Result<SeriesTable> load_series(const TableSpec& spec,
-                                       const std::vector<std::string>& items = {});
+                                       const std::vector<std::string>& items = {},
+                                       lake::BatchReader* static_rows = nullptr);
 
 /// The files of the table, by their names alone.
 HR_API Result<lake::TableFiles> table_files(const TableSpec& spec);
@@ -56,7 +58,8 @@ HR_API Result<lake::TableFiles> table_files(const TableSpec& spec);
 HR_API Result<forecast::Frequency> table_frequency(const TableSpec& spec);
 
 /// `load_series` from a stream, such as one of Arrow's; `spec.url` names it in messages.
-HR_API Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec);
+HR_API Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec,
+                                             lake::BatchReader* static_rows = nullptr);
 
 /// What `load_series` refuses whatever the items, without reading their rows: columns, types, the
 /// zone of the stamps, a table without rows.

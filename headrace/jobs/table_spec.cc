@@ -10,7 +10,7 @@ constexpr TableText kTexts[] = {
     {"time", &TableSpec::time},           {"target", &TableSpec::target},
     {"frequency", &TableSpec::frequency}, {"start", &TableSpec::start},
     {"aggregate", &TableSpec::aggregate}, {"zone", &TableSpec::zone},
-    {"metadata", &TableSpec::metadata},
+    {"metadata", &TableSpec::metadata},   {"static_table", &TableSpec::static_table},
 };
 
 void read_names(const Json& json, const char* name, std::vector<std::string>* out) {

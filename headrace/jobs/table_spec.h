@@ -25,6 +25,7 @@ struct TableSpec {
   bool allow_missing_columns = false;  ///< a file that lacks a column of the others gives nulls
   std::string
       metadata;  ///< file of a GluonTS data set that tells the frequency; "" = beside train/
+  std::string static_table;  ///< a row per item with categories and static covariates; "" = none
   std::vector<std::string> categories;
   std::vector<std::string> static_reals;
   std::vector<std::string> dynamic_reals;

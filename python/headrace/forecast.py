@@ -92,6 +92,9 @@ class Table:
     """A file that lacks a column of the others gives nulls."""
     metadata: str | os.PathLike[str] = ""
     """metadata.json of a GluonTS data set, for its frequency and horizon; empty: beside train/."""
+    static_table: object = ""
+    """A second table with a row per item, as a path or an object with ``__arrow_c_stream__``:
+    categories and static covariates are looked for there too."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +251,8 @@ def _spec(table: object, frequency: str = "") -> tuple[object, dict[str, object]
     """Give the source of a table and how to read it; ``frequency`` is for one that is told none."""
     given = table if isinstance(table, Table) else Table(table)
     spec = {f.name: getattr(given, f.name) for f in fields(given) if f.name != "source"}
+    second = given.static_table
+    spec["static_table"] = os.fspath(second) if isinstance(second, (str, os.PathLike)) else ""
     spec["metadata"] = os.fspath(given.metadata)
     spec["frequency"] = given.frequency or frequency
     is_path = isinstance(given.source, (str, os.PathLike))
@@ -260,12 +265,14 @@ def _series(
 ) -> object:
     """Read a table's series natively."""
     source, spec = _spec(table, frequency)
+    second = table.static_table if isinstance(table, Table) else None
+    second = None if isinstance(second, (str, os.PathLike)) else second
     spec |= {name: list(getattr(covariates, name)) for name in _COVARIATES}
     if isinstance(source, (str, os.PathLike)):
-        return native.forecast_load(json.dumps(spec), list(_texts(items)))
+        return native.forecast_load(json.dumps(spec), list(_texts(items)), second)
     if items:
         raise ValueError("items= chooses rows of a path; choose the rows of a table before")
-    return native.forecast_series(source, json.dumps(spec))
+    return native.forecast_series(source, json.dumps(spec), second)
 
 
 def _horizon(table: object, horizon: int) -> dict[str, object]:

@@ -68,18 +68,28 @@ jobs::TableSpec spec_of(const std::string& json) {
   return jobs::table_spec_of(or_throw(parse_json(json, "table")));
 }
 
-SeriesHandle load_path(const std::string& json, const std::vector<std::string>& items) {
+/// A second table in memory; null without one.
+std::unique_ptr<lake::BatchReader> static_rows_of(const nb::object& table) {
+  return table.is_none() ? nullptr : reader_of_object(table);
+}
+
+SeriesHandle load_path(const std::string& json, const std::vector<std::string>& items,
+                       const nb::object& static_table) {
   const jobs::TableSpec spec = spec_of(json);
+  const std::unique_ptr<lake::BatchReader> static_rows = static_rows_of(static_table);
   std::optional<Result<jobs::SeriesTable>> table;
-  run_waiting(nb::none(), [&](Waiting*) { table = jobs::load_series(spec, items); });
+  run_waiting(nb::none(),
+              [&](Waiting*) { table = jobs::load_series(spec, items, static_rows.get()); });
   return {or_throw(*std::move(table)).set};
 }
 
-SeriesHandle load_object(const nb::object& table, const std::string& json) {
+SeriesHandle load_object(const nb::object& table, const std::string& json,
+                         const nb::object& static_table) {
   const jobs::TableSpec spec = spec_of(json);
   const std::unique_ptr<lake::BatchReader> reader = reader_of_object(table);
+  const std::unique_ptr<lake::BatchReader> static_rows = static_rows_of(static_table);
   const nb::gil_scoped_release release;
-  return {or_throw(jobs::series_of(*reader, spec))};
+  return {or_throw(jobs::series_of(*reader, spec, static_rows.get()))};
 }
 
 /// The horizon that the metadata of a data set tells; 0: none.
@@ -389,8 +399,8 @@ void bind_types(nb::module_& m) {
 void bind_forecast(nb::module_& m) {
   bind_types(m);
   m.def("forecast_options", &options_list, "of"_a);
-  m.def("forecast_load", &load_path, "spec"_a, "items"_a);
-  m.def("forecast_series", &load_object, "table"_a, "spec"_a);
+  m.def("forecast_load", &load_path, "spec"_a, "items"_a, "static_table"_a.none());
+  m.def("forecast_series", &load_object, "table"_a, "spec"_a, "static_table"_a.none());
   m.def("forecast_horizon", &horizon_of, "spec"_a);
   m.def("forecast_train_local", &train_local, "series"_a, "options"_a, "warm"_a.none(), "threads"_a,
         "progress"_a.none());

@@ -84,22 +84,11 @@ std::string metric_text(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
 }
 
-Json numbers(const std::map<std::string, double>& values) {
-  Json out = Json::object();
-  for (const auto& [name, value] : values) {
-    out.set(name, value);
-  }
-  return out;
-}
-
-Json board_json(const forecast::Scoreboard& board, double owa) {
-  Json out = numbers(board.total().named());
-  out.set("median_mase", board.median_mase());
-  out.set("mean_item_wql", board.mean_item_wql());
-  out.set("owa", owa);
+Json board_json(const forecast::Scoreboard& board, const std::map<std::string, double>& totals) {
+  Json out = jobs::metrics_json(totals);
   Json steps = Json::array();
   for (int k = 0; k < static_cast<int>(board.steps().size()); ++k) {
-    Json step = numbers(board.step(k).named());
+    Json step = jobs::metrics_json(board.step(k).named());
     step.set("step", int64_t{k} + 1);
     steps.push_back(std::move(step));
   }
@@ -140,16 +129,17 @@ Result<int> print_comparison(const forecast::Comparison& comparison, const Argum
   if (!per_item.empty()) {
     HR_TRY(jobs::write_item_scores(per_item, comparison));
   }
-  const forecast::Metrics reference = comparison.naive2.total();
   TextTable table({"method", "MASE", "median", "sMAPE", "OWA", "mean_wQL", "cover 80"});
   Json document = Json::object({{"items", static_cast<int64_t>(comparison.model.items().size())}});
   const auto add = [&](const std::string& name, const forecast::Scoreboard& board) {
-    const forecast::Metrics total = board.total();
-    const double owa = forecast::overall_weighted_average(total, reference);
-    table.add({name, metric_text(total.mase, 3), metric_text(board.median_mase(), 3),
-               metric_text(total.smape, 2), metric_text(owa, 3), metric_text(total.mean_wql, 4),
-               metric_text(100.0 * total.coverage_80, 1)});
-    document.set(name, board_json(board, owa));
+    const auto totals = board.named_totals(comparison.naive2);
+    const auto text = [&](const char* metric, int digits, double unit = 1.0) {
+      const auto found = totals.find(metric);
+      return metric_text(found == totals.end() ? NAN : unit * found->second, digits);
+    };
+    table.add({name, text("mase", 3), text("median_mase", 3), text("smape", 2), text("owa", 3),
+               text("mean_wql", 4), text("coverage_80", 1, 100.0)});
+    document.set(name, board_json(board, totals));
   };
   add(model_label(comparison.model), comparison.model);
   add("seasonal_naive", comparison.seasonal_naive);

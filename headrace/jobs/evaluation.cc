@@ -12,6 +12,7 @@
 #include "headrace/base/log.h"
 #include "headrace/jobs/forecast_store.h"
 #include "headrace/jobs/forecast_table.h"
+#include "headrace/jobs/score_table.h"
 
 namespace headrace::jobs {
 
@@ -19,28 +20,13 @@ namespace {
 
 constexpr std::string_view kFileName = "evaluation.json";
 
-Json numbers(const std::map<std::string, double>& values) {
-  Json out = Json::object();
-  for (const auto& [name, value] : values) {
-    out.set(name, value);
-  }
-  return out;
-}
-
-Json totals(const forecast::Scoreboard& board) {
-  Json out = numbers(board.total().named());
-  out.set("median_mase", board.median_mase());
-  out.set("mean_item_wql", board.mean_item_wql());
-  return out;
-}
-
 /// Items with the metrics of the model and of the naive methods, by id.
 Json item_metrics(const forecast::Comparison& comparison,
                   const std::map<std::string, ItemForecast>& forecasts) {
   Json items = Json::object();
   const auto& model = comparison.model.items();
   for (const auto& item : model) {
-    Json entry = Json::object({{"metrics", numbers(item.metrics.named())}});
+    Json entry = Json::object({{"metrics", metrics_json(item.metrics.named())}});
     const auto known = forecasts.find(item.id);
     if (known != forecasts.end()) {
       entry.set("winner", known->second.winner);
@@ -51,7 +37,7 @@ Json item_metrics(const forecast::Comparison& comparison,
   const auto add = [&](const forecast::Scoreboard& board, std::string_view name) {
     // The boards hold the same items in the same order.
     for (size_t i = 0; i < std::min(board.items().size(), model.size()); ++i) {
-      items.members()[i].second.set(name, numbers(board.items()[i].metrics.named()));
+      items.members()[i].second.set(name, metrics_json(board.items()[i].metrics.named()));
     }
   };
   add(comparison.seasonal_naive, "seasonal_naive");
@@ -96,11 +82,8 @@ Json summary_of(const forecast::Comparison& comparison,
   summary.set("items", static_cast<int64_t>(comparison.model.items().size()));
   summary.set("judged_on", "actuals");
   summary.set("winners", winners_of(forecasts));
-  const forecast::Metrics reference = comparison.naive2.total();
   const auto board = [&](const forecast::Scoreboard& scores) {
-    Json out = totals(scores);
-    out.set("owa", forecast::overall_weighted_average(scores.total(), reference));
-    return out;
+    return metrics_json(scores.named_totals(comparison.naive2));
   };
   summary.set("model", board(comparison.model));
   summary.set("seasonal_naive", board(comparison.seasonal_naive));

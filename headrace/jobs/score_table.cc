@@ -47,6 +47,14 @@ void add_metrics(const forecast::Metrics& metrics, std::vector<lake::Column>* co
 
 }  // namespace
 
+Json metrics_json(const std::map<std::string, double>& named) {
+  Json out = Json::object();
+  for (const auto& [name, value] : named) {
+    out.set(name, value);
+  }
+  return out;
+}
+
 lake::Batch item_scores(const forecast::Comparison& comparison) {
   lake::Column id = make_column("item_id", lake::Type::string);
   lake::Column method = make_column("method", lake::Type::string);

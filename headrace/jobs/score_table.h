@@ -2,13 +2,20 @@
 // The scores of a comparison as tables: a row per item and method, a row per step ahead.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "headrace/base/export.h"
 #include "headrace/base/file.h"
+#include "headrace/base/json.h"
 #include "headrace/base/result.h"
 #include "headrace/forecast/backtest.h"
 #include "headrace/lake/column.h"
 
 namespace headrace::jobs {
+
+/// Metrics by name as an object, as `Metrics::named` and `Scoreboard::named_totals` give them.
+HR_API Json metrics_json(const std::map<std::string, double>& named);
 
 /// Columns item_id, method and one per metric (`forecast::Metrics::named`): the model's items
 /// first, then those of seasonal naive, then those of Naive2. A metric that an item has not is

@@ -237,29 +237,14 @@ nb::tuple predict(const std::vector<std::pair<std::string, Model>>& models, bool
                         failures_of(errors));
 }
 
-std::map<std::string, double> total_of(const forecast::Scoreboard& board,
-                                       const forecast::Scoreboard& reference) {
-  const forecast::Metrics total = board.total();
-  std::map<std::string, double> named = total.named();
-  const std::pair<const char*, double> more[] = {
-      {"median_mase", board.median_mase()},
-      {"mean_item_wql", board.mean_item_wql()},
-      {"owa", forecast::overall_weighted_average(total, reference.total())}};
-  for (const auto& [name, value] : more) {
-    if (std::isfinite(value)) {
-      named.emplace(name, value);
-    }
-  }
-  return named;
-}
-
 nb::tuple scores_of(const forecast::Comparison& comparison,
                     std::vector<forecast::ItemError> errors) {
   errors.insert(errors.end(), comparison.errors.begin(), comparison.errors.end());
   nb::dict totals;
-  totals["model"] = nb::cast(total_of(comparison.model, comparison.naive2));
-  totals["seasonal_naive"] = nb::cast(total_of(comparison.seasonal_naive, comparison.naive2));
-  totals["naive2"] = nb::cast(total_of(comparison.naive2, comparison.naive2));
+  const forecast::Scoreboard& reference = comparison.naive2;
+  totals["model"] = nb::cast(comparison.model.named_totals(reference));
+  totals["seasonal_naive"] = nb::cast(comparison.seasonal_naive.named_totals(reference));
+  totals["naive2"] = nb::cast(reference.named_totals(reference));
   return nb::make_tuple(totals, rows_of(jobs::item_scores(comparison)),
                         rows_of(jobs::step_scores(comparison.model)), failures_of(errors),
                         comparison.notes);

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "headrace/base/json.h"
+#include "headrace/lake/json_series_internal.h"
 #include "headrace/lake/scan/storage_internal.h"
 
 namespace headrace::lake {
@@ -75,8 +76,14 @@ Result<std::string> read_text(const scan::Storage& storage, const Place& place) 
 
 Error wrong_member(const std::string& where, const std::string& member, const Json& value,
                    const char* wanted) {
+  constexpr size_t kShownMax = 80;
+  std::string text = value.dump();
+  if (text.size() > kShownMax) {
+    text.resize(kShownMax - 3);
+    text += "...";
+  }
   return Error{Errc::invalid_argument,
-               fmt::format("{}: \"{}\" is {}; {} is needed", where, member, value.dump(), wanted)};
+               fmt::format("{}: \"{}\" is {}; {} is needed", where, member, text, wanted)};
 }
 
 /// GluonTS writes a cardinality as text.
@@ -111,32 +118,36 @@ Result<void> read_cardinalities(const Json& categories, const std::string& where
 
 Result<Dataset> read_metadata(const scan::Storage& storage, const Place& place) {
   HR_TRY(const std::string text, read_text(storage, place));
-  HR_TRY(const Json json, parse_json(text, place.url));
+  return parse_dataset(text, place.url);
+}
+
+}  // namespace
+
+Result<Dataset> parse_dataset(std::string_view text, const std::string& where) {
+  HR_TRY(const Json json, parse_json(text, where));
   const Json* frequency = json.is_object() ? json.find("freq") : nullptr;
   if (frequency == nullptr || !frequency->is_string()) {
     return Error{Errc::invalid_argument,
-                 place.url +
+                 where +
                      ": no text \"freq\" is in it; the metadata of a GluonTS data set is an "
                      "object such as {\"freq\": \"H\", \"prediction_length\": 48}"};
   }
   Dataset out;
-  out.metadata = place.url;
+  out.metadata = where;
   out.frequency = frequency->string();
   const Json* horizon = json.find("prediction_length");
   if (horizon != nullptr && !horizon->is_null()) {
     if (!horizon->is_integer() || horizon->integer() < 1) {
-      return wrong_member(place.url, "prediction_length", *horizon, "a whole number from 1");
+      return wrong_member(where, "prediction_length", *horizon, "a whole number from 1");
     }
     out.horizon = horizon->integer();
   }
   const Json* categories = json.find("feat_static_cat");
   if (categories != nullptr && !categories->is_null()) {
-    HR_TRY(read_cardinalities(*categories, place.url, &out));
+    HR_TRY(read_cardinalities(*categories, where, &out));
   }
   return out;
 }
-
-}  // namespace
 
 Result<std::optional<Dataset>> find_dataset(const std::string& url) {
   HR_TRY(const auto storage, scan::Storage::open(url));

@@ -88,6 +88,8 @@ TEST_CASE("what metadata says wrongly is told by member and value") {
   CHECK(contains(folder.error(R"({"freq": "h", "feat_static_cat": [{"cardinality": "x"}]})"),
                  "\"feat_static_cat[0]\" is {\"cardinality\":\"x\"}; an object with"));
   CHECK(contains(folder.error("{\"freq\""), "metadata.json"));
+  const std::string members(1000, 'x');
+  CHECK(folder.error(R"({"freq": "h", "feat_static_cat": ")" + members + "\"}").size() < 300);
   const auto absent = read_dataset(folder.at("m4/train"));
   REQUIRE_FALSE(absent.ok());
   CHECK(absent.error().code() == Errc::not_found);

@@ -85,18 +85,29 @@ Command predict_command() {
   return command;
 }
 
+/// How scores are told beside the totals.
+std::vector<Option> score_options() {
+  return {{.name = "--per-step",
+           .help = "print a row per step ahead too (with --json: always there, \"per_step\")",
+           .kind = OptionKind::flag},
+          {.name = "--per-item",
+           .help = "file to write with a row per item and method: .parquet or .csv"}};
+}
+
 Command backtest_command() {
   Command command;
   command.name = "forecast backtest";
   command.summary = "forecast past stretches and compare with seasonal naive and Naive2";
   command.examples = {
       "headrace forecast backtest lake/ --horizon 48 --windows 3",
-      "headrace forecast backtest lake/ --horizon 48 --global --windows 2 --stride 24"};
+      "headrace forecast backtest lake/ --horizon 48 --global --windows 2 --stride 24",
+      "headrace forecast backtest lake/ --horizon 48 --per-step --per-item scores.csv"};
   command.options = join_options(
       {{table_argument(),
         {.name = "--local", .help = "one model per series (the default)", .kind = OptionKind::flag},
         {.name = "--global", .help = "one model for all series", .kind = OptionKind::flag},
         {.name = "--item", .help = "only this item; may be given several times", .repeated = true}},
+       score_options(),
        table_options(),
        option_flags(forecast::backtest_option_list()),
        option_flags(forecast::train_option_list())});
@@ -117,6 +128,7 @@ Command evaluate_command() {
         {.name = "--season",
          .help = "steps of a season, for MASE and the naive methods; default by frequency",
          .kind = OptionKind::integer}},
+       score_options(),
        table_options()});
   command.run = forecast_evaluate;
   return command;

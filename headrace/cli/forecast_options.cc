@@ -47,6 +47,12 @@ std::vector<Option> table_options() {
       {.name = "--target", .help = "column of the values; default target, then y"},
       {.name = "--frequency",
        .help = "step of the series: h, D, 15min, W, MS, ...; default the most common step"},
+      {.name = "--metadata",
+       .help = "file that describes a GluonTS data set: its frequency and horizon where none are "
+               "given; default the metadata.json beside train/ and test/"},
+      {.name = "--static-table",
+       .help = "second table with a row per item: where --categories and --static-reals are "
+               "looked for too"},
       {.name = "--start", .help = "first stamp of a wide table; default 1970-01-01"},
       {.name = "--aggregate",
        .help = "what to do with several rows of one item and stamp",
@@ -64,22 +70,33 @@ std::vector<Option> table_options() {
 Result<jobs::TableSpec> table_spec(const Arguments& arguments) {
   jobs::TableSpec spec;
   spec.url = arguments.text("table");
-  spec.format = arguments.text("format");
-  spec.id = arguments.text("id");
-  spec.time = arguments.text("time");
-  spec.target = arguments.text("target");
-  spec.frequency = arguments.text("frequency");
-  spec.start = arguments.text("start");
-  spec.aggregate = arguments.text("aggregate");
-  spec.zone = arguments.text("zone");
+  for (const jobs::TableText& text : jobs::table_texts()) {
+    spec.*text.field = arguments.text(flag_name(text.name));
+  }
   spec.allow_missing_columns = arguments.flag("allow-missing-columns");
   return spec;
 }
 
-void name_covariates(const forecast::TrainOptions& options, jobs::TableSpec* spec) {
+Result<void> follow_metadata(jobs::TableSpec* spec, Json* train) {
+  HR_TRY(auto settled, jobs::settle_table(*spec));
+  *spec = std::move(settled.spec);
+  if (settled.horizon > 0 && train->find("horizon") == nullptr) {
+    train->set("horizon", settled.horizon);
+  }
+  return {};
+}
+
+Result<void> name_covariates(const forecast::TrainOptions& options, jobs::TableSpec* spec) {
   spec->categories = options.categories;
   spec->static_reals = options.static_reals;
   spec->dynamic_reals = options.dynamic_reals;
+  if (!spec->static_table.empty() && spec->categories.empty() && spec->static_reals.empty()) {
+    return Error{Errc::invalid_argument,
+                 "--static-table " + spec->static_table +
+                     " is given, but none of its columns; name them with --categories or "
+                     "--static-reals"};
+  }
+  return {};
 }
 
 void follow_model(const forecast::ModelSpec& model, jobs::TableSpec* spec) {

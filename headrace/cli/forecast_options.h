@@ -18,8 +18,13 @@ namespace headrace::cli {
 std::vector<Option> table_options();
 Result<jobs::TableSpec> table_spec(const Arguments& arguments);
 
-/// The covariates that training reads beside the target.
-void name_covariates(const forecast::TrainOptions& options, jobs::TableSpec* spec);
+/// The metadata of a GluonTS data set: the table becomes what is read in fact, and training has its
+/// horizon where none is given.
+Result<void> follow_metadata(jobs::TableSpec* spec, Json* train);
+
+/// The covariates that training reads beside the target. `invalid_argument`: a table of static ones
+/// and none of them.
+Result<void> name_covariates(const forecast::TrainOptions& options, jobs::TableSpec* spec);
 /// Those of a trained model, and its frequency where none is given.
 void follow_model(const forecast::ModelSpec& model, jobs::TableSpec* spec);
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_table.h"
 #include "headrace/jobs/predict_many.h"
+#include "headrace/jobs/score_table.h"
 
 namespace headrace::cli {
 
@@ -82,14 +84,15 @@ std::string metric_text(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
 }
 
-Json board_json(const forecast::Scoreboard& board, double owa) {
-  Json out = Json::object();
-  for (const auto& [name, value] : board.total().named()) {
-    out.set(name, value);
+Json board_json(const forecast::Scoreboard& board, const std::map<std::string, double>& totals) {
+  Json out = jobs::metrics_json(totals);
+  Json steps = Json::array();
+  for (int k = 0; k < static_cast<int>(board.steps().size()); ++k) {
+    Json step = jobs::metrics_json(board.step(k).named());
+    step.set("step", int64_t{k} + 1);
+    steps.push_back(std::move(step));
   }
-  out.set("median_mase", board.median_mase());
-  out.set("mean_item_wql", board.mean_item_wql());
-  out.set("owa", owa);
+  out.set("per_step", std::move(steps));
   return out;
 }
 
@@ -101,57 +104,91 @@ std::string model_label(const forecast::Scoreboard& board) {
   return same ? std::string(network) : "model";
 }
 
-int print_comparison(const forecast::Comparison& comparison, bool json) {
-  const forecast::Metrics reference = comparison.naive2.total();
+/// A row per step ahead: the model, and what MASE the naive methods have there.
+std::string steps_text(const forecast::Comparison& comparison) {
+  TextTable table(
+      {"step", "MASE", "sMAPE", "mean_wQL", "cover 80", "MASE seasonal_naive", "MASE naive2"});
+  for (int k = 0; k < static_cast<int>(comparison.model.steps().size()); ++k) {
+    const forecast::Metrics model = comparison.model.step(k);
+    table.add({std::to_string(k + 1), metric_text(model.mase, 3), metric_text(model.smape, 2),
+               metric_text(model.mean_wql, 4), metric_text(100.0 * model.coverage_80, 1),
+               metric_text(comparison.seasonal_naive.step(k).mase, 3),
+               metric_text(comparison.naive2.step(k).mase, 3)});
+  }
+  return table.text();
+}
+
+/// `--per-item`, looked at before the work begins.
+Result<void> check_per_item(const Arguments& arguments) {
+  const std::string path = arguments.text("per-item");
+  return path.empty() ? Result<void>() : jobs::check_ending(path, "scores");
+}
+
+Result<int> print_comparison(const forecast::Comparison& comparison, const Arguments& arguments) {
+  const std::string per_item = arguments.text("per-item");
+  if (!per_item.empty()) {
+    HR_TRY(jobs::write_item_scores(per_item, comparison));
+  }
   TextTable table({"method", "MASE", "median", "sMAPE", "OWA", "mean_wQL", "cover 80"});
   Json document = Json::object({{"items", static_cast<int64_t>(comparison.model.items().size())}});
   const auto add = [&](const std::string& name, const forecast::Scoreboard& board) {
-    const forecast::Metrics total = board.total();
-    const double owa = forecast::overall_weighted_average(total, reference);
-    table.add({name, metric_text(total.mase, 3), metric_text(board.median_mase(), 3),
-               metric_text(total.smape, 2), metric_text(owa, 3), metric_text(total.mean_wql, 4),
-               metric_text(100.0 * total.coverage_80, 1)});
-    document.set(name, board_json(board, owa));
+    const auto totals = board.named_totals(comparison.naive2);
+    const auto text = [&](const char* metric, int digits, double unit = 1.0) {
+      const auto found = totals.find(metric);
+      return metric_text(found == totals.end() ? NAN : unit * found->second, digits);
+    };
+    table.add({name, text("mase", 3), text("median_mase", 3), text("smape", 2), text("owa", 3),
+               text("mean_wql", 4), text("coverage_80", 1, 100.0)});
+    document.set(name, board_json(board, totals));
   };
   add(model_label(comparison.model), comparison.model);
   add("seasonal_naive", comparison.seasonal_naive);
   add("naive2", comparison.naive2);
   document.set("errors", errors_json(comparison.errors));
-  if (json) {
+  if (arguments.flag("json")) {
     fmt::print("{}\n", document.dump());
-  } else {
-    print_lines(comparison.notes);
-    print_errors(comparison.errors);
-    fmt::print("{} items\n{}", comparison.model.items().size(), table.text());
+    return comparison.errors.empty() ? kExitOk : kExitFailed;
+  }
+  print_lines(comparison.notes);
+  print_errors(comparison.errors);
+  fmt::print("{} items\n{}", comparison.model.items().size(), table.text());
+  if (arguments.flag("per-step")) {
+    fmt::print("\n{}", steps_text(comparison));
+  }
+  if (!per_item.empty()) {
+    fmt::print("wrote {}\n", per_item);
   }
   return comparison.errors.empty() ? kExitOk : kExitFailed;
 }
 
 Result<int> evaluate(const Arguments& arguments) {
+  HR_TRY(check_per_item(arguments));
   HR_TRY(auto spec, table_spec(arguments));
   spec.url = arguments.text("history");
   HR_TRY(const auto history, jobs::load_series(spec), "history");
   const forecast::Frequency& frequency = history.set.frequency;
   HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts"), frequency));
-  spec.url = arguments.text("actuals");
+  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals")));
   spec.frequency = frequency.name();  // few rows of actuals may not tell it
   HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
   const auto season = static_cast<int>(arguments.integer("season").value_or(0));
   HR_TRY(const auto comparison, jobs::judge(forecasts, history.set, actuals.set, season));
-  return print_comparison(comparison, arguments.flag("json"));
+  return print_comparison(comparison, arguments);
 }
 
 Result<int> backtest(const Arguments& arguments) {
+  HR_TRY(check_per_item(arguments));
   HR_TRY(auto spec, table_spec(arguments));
   forecast::TrainOptions train;
   forecast::BacktestOptions options;
   const auto train_infos = forecast::train_option_list();
   const auto backtest_infos = forecast::backtest_option_list();
-  HR_TRY(const Json given_train, given_options(arguments, train_infos));
+  HR_TRY(Json given_train, given_options(arguments, train_infos));
+  HR_TRY(follow_metadata(&spec, &given_train));
   HR_TRY(forecast::set_options(&train, given_train));
   HR_TRY(const Json given, given_options(arguments, backtest_infos));
   HR_TRY(forecast::set_options(&options, given));
-  name_covariates(train, &spec);
+  HR_TRY(name_covariates(train, &spec));
   HR_TRY(auto table, jobs::load_series(spec, arguments.texts("item")));
   print_lines(table.set.notes);
 
@@ -194,7 +231,7 @@ Result<int> backtest(const Arguments& arguments) {
   for (forecast::ItemError& bad : table.set.errors) {
     total.errors.push_back(std::move(bad));
   }
-  return print_comparison(total, arguments.flag("json"));
+  return print_comparison(total, arguments);
 }
 
 const forecast::Series* find_series(const std::vector<forecast::Series>& all,
@@ -207,7 +244,7 @@ const forecast::Series* find_series(const std::vector<forecast::Series>& all,
 Result<std::vector<double>> actual_values(const Arguments& arguments, jobs::TableSpec spec,
                                           const forecast::Forecast& forecast) {
   std::vector<double> values;
-  spec.url = arguments.text("actuals");
+  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals")));
   if (spec.url.empty()) {
     return values;
   }

@@ -37,9 +37,10 @@ std::string model_name(const Arguments& arguments) {
   return name.empty() ? "forecast" : name;
 }
 
-Result<Json> train_json(const Arguments& arguments) {
+Result<Json> train_json(const Arguments& arguments, jobs::TableSpec* table) {
   const auto infos = forecast::train_option_list();
   HR_TRY(Json given, given_options(arguments, infos));
+  HR_TRY(follow_metadata(table, &given));
   forecast::TrainOptions options;
   HR_TRY(forecast::set_options(&options, given));
   const auto scope = arguments.flag("global") ? forecast::Scope::global : forecast::Scope::local;
@@ -114,10 +115,10 @@ void print_trained(const Arguments& arguments, const std::string& model, const b
 
 Result<int> train_global(const Arguments& arguments) {
   HR_TRY(auto spec, table_spec(arguments));
-  HR_TRY(const Json given, train_json(arguments));
+  HR_TRY(const Json given, train_json(arguments, &spec));
   forecast::TrainOptions options;
   HR_TRY(forecast::set_options(&options, given));
-  name_covariates(options, &spec);
+  HR_TRY(name_covariates(options, &spec));
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(auto registry, registry::Registry::open(folder));
   HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
@@ -155,14 +156,17 @@ Result<int> train_global(const Arguments& arguments) {
 Result<int> train_local(const Arguments& arguments) {
   jobs::ForecastPipeline spec;
   HR_TRY(spec.table, table_spec(arguments));
-  HR_TRY(spec.train, train_json(arguments));
+  HR_TRY(spec.train, train_json(arguments, &spec.table));
   const auto absolute = [](const std::string& url) {
     const bool remote = url.empty() || url.find("://") != std::string::npos;
     return remote ? url : std::filesystem::absolute(url).string();
   };
   spec.name = model_name(arguments);
   spec.table.url = absolute(spec.table.url);
-  spec.actuals = absolute(arguments.text("actuals"));
+  spec.table.metadata = absolute(spec.table.metadata);
+  spec.table.static_table = absolute(spec.table.static_table);
+  HR_TRY(const std::string actuals, jobs::actuals_url(arguments.text("actuals")));
+  spec.actuals = absolute(actuals);
   spec.registry = absolute(arguments.text("registry"));
   spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(3));
   spec.slots = static_cast<int>(arguments.integer("slots").value_or(0));
@@ -172,7 +176,7 @@ Result<int> train_local(const Arguments& arguments) {
   // What is wrong with the table or the options is told before a run is made.
   forecast::TrainOptions options;
   HR_TRY(forecast::set_options(&options, spec.train));
-  name_covariates(options, &spec.table);
+  HR_TRY(name_covariates(options, &spec.table));
   HR_TRY(jobs::check_table(spec.table));
   HR_TRY(settle_frequency(arguments.flag("json"), &spec.table));
   HR_TRY(const Json pipeline, jobs::forecast_pipeline(spec));

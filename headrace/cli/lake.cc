@@ -205,7 +205,11 @@ Result<lake::Batch> read_head(const Arguments& arguments, lake::ReadStats* stats
   HR_TRY(const auto table, open_table(arguments));
   lake::ReadOptions options;
   options.columns = arguments.texts("columns");
-  options.rows_max = std::max<int64_t>(0, arguments.integer("rows").value_or(10));
+  options.rows_max = arguments.integer("rows").value_or(10);
+  if (options.rows_max < 0) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("--rows is {}; it must be 0 or more", options.rows_max)};
+  }
   options.batch_rows = std::clamp<int64_t>(options.rows_max, 1, 65536);
   for (const std::string& text : arguments.texts("where")) {
     HR_TRY(auto condition, lake::parse_condition(text));

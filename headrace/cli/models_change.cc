@@ -352,7 +352,7 @@ Result<int> run_push(const Arguments& arguments) {
       words.push_back(arguments.text(name));
     }
   };
-  for (const char* name : {"mlflow", "items", "give-up", "pattern"}) {
+  for (const char* name : {"mlflow", "items", "give-up", "settle", "pattern"}) {
     pass(name);
   }
   for (const char* name : {"follow", "all", "force", "json"}) {
@@ -427,6 +427,45 @@ Command delete_command() {
       .run = runs(run_delete)};
 }
 
+Command push_command() {
+  return {
+      .name = "models push",
+      .summary = "hand versions over to MLflow",
+      .details =
+          "Where to: --mlflow, else MLFLOW_TRACKING_URI. The registry stays the source of "
+          "truth; training never waits for MLflow.",
+      .examples = {"headrace models push --all --mlflow http://127.0.0.1:5000"},
+      .options = {registry_option(),
+                  {.name = "--target",
+                   .help = "kind of registry",
+                   .default_text = "mlflow",
+                   .choices = {"mlflow"}},
+                  {.name = "--mlflow", .help = "tracking URI of MLflow"},
+                  {.name = "--pattern", .help = "with --all: only these models"},
+                  {.name = "--all",
+                   .help = "also versions registered while MLflow was off",
+                   .kind = OptionKind::flag},
+                  {.name = "--items",
+                   .help = "bundle: one model per name prefix; runs: one each",
+                   .default_text = "bundle",
+                   .choices = {"bundle", "runs"}},
+                  {.name = "--follow", .help = "go on until interrupted", .kind = OptionKind::flag},
+                  {.name = "--settle",
+                   .help = "with --follow: a run's items are pushed together once none was added "
+                           "for so many seconds, or after 60 times that",
+                   .kind = OptionKind::integer,
+                   .default_text = "60"},
+                  {.name = "--force",
+                   .help = "overwrite aliases that were changed in MLflow",
+                   .kind = OptionKind::flag},
+                  {.name = "--give-up",
+                   .help = "seconds of failing tries, each counted as ten minutes, after "
+                           "which a version is given up",
+                   .kind = OptionKind::integer,
+                   .default_text = "604800"}},
+      .run = runs(run_push)};
+}
+
 std::vector<Command> moving_commands() {
   return {
       {.name = "models export",
@@ -464,37 +503,7 @@ std::vector<Command> moving_commands() {
        .options = {registry_option(),
                    {.name = "target", .help = "new or empty folder", .required = true}},
        .run = runs(run_backup)},
-      {.name = "models push",
-       .summary = "hand versions over to MLflow",
-       .details = "Where to: --mlflow, else MLFLOW_TRACKING_URI. The registry stays the source of "
-                  "truth; training never waits for MLflow.",
-       .examples = {"headrace models push --all --mlflow http://127.0.0.1:5000"},
-       .options = {registry_option(),
-                   {.name = "--target",
-                    .help = "kind of registry",
-                    .default_text = "mlflow",
-                    .choices = {"mlflow"}},
-                   {.name = "--mlflow", .help = "tracking URI of MLflow"},
-                   {.name = "--pattern", .help = "with --all: only these models"},
-                   {.name = "--all",
-                    .help = "also versions registered while MLflow was off",
-                    .kind = OptionKind::flag},
-                   {.name = "--items",
-                    .help = "bundle: one model per name prefix; runs: one each",
-                    .default_text = "bundle",
-                    .choices = {"bundle", "runs"}},
-                   {.name = "--follow",
-                    .help = "go on until interrupted",
-                    .kind = OptionKind::flag},
-                   {.name = "--force",
-                    .help = "overwrite aliases that were changed in MLflow",
-                    .kind = OptionKind::flag},
-                   {.name = "--give-up",
-                    .help = "seconds of failing tries, each counted as ten minutes, after "
-                            "which a version is given up",
-                    .kind = OptionKind::integer,
-                    .default_text = "604800"}},
-       .run = runs(run_push)}};
+      push_command()};
 }
 
 }  // namespace

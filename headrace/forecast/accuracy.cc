@@ -283,6 +283,15 @@ std::vector<std::string> Scoreboard::constant_items() const {
   return ids;
 }
 
+std::map<std::string, double> Scoreboard::named_totals(const Scoreboard& reference) const {
+  const Metrics whole = total();
+  std::map<std::string, double> named = whole.named();
+  put(&named, "median_mase", median_mase());
+  put(&named, "mean_item_wql", mean_item_wql());
+  put(&named, "owa", overall_weighted_average(whole, reference.total()));
+  return named;
+}
+
 Metrics Scoreboard::step(int k) const {
   const auto h = static_cast<size_t>(k);
   Metrics metrics = metrics_of(steps_.at(h), kNaN);

@@ -100,6 +100,10 @@ class HR_API Scoreboard {
   double mean_item_wql()
       const;  ///< mean over items of their own mean_wql: each item weighs the same
   std::vector<std::string> constant_items() const;  ///< in-sample seasonal error 0: no MASE
+  /// All that is said of a whole board, by name: `Metrics::named` of the total, "median_mase",
+  /// "mean_item_wql", and "owa" against the total of `reference` (Naive2's board). What is not
+  /// finite is left out.
+  std::map<std::string, double> named_totals(const Scoreboard& reference) const;
   /// Metrics of step k ahead (0-based) over all items; MASE from the mean of |error| / seasonal
   /// error.
   Metrics step(int k) const;

@@ -209,6 +209,28 @@ TEST_CASE("errors of a hand-made forecast") {
   CHECK(board.step(0).rmse == Approx(1.0));
 }
 
+TEST_CASE("the totals of a board are said by name, beside another board's") {
+  // Errors 1 and 2 against 2 and 2: MASE 1.125 against 1.5, sMAPE as above against 200/14 + 200/14
+  // halved, so that OWA is the mean of 0.75 and their ratio.
+  const std::vector<double> training = {1, 2, 3, 5};
+  const std::vector<double> actual = {6, 8};
+  Scoreboard board;
+  Scoreboard reference;
+  board.add("A", "point", PointForecast({7, 6}).judged(training, actual, 1));
+  reference.add("A", "point", PointForecast({8, 6}).judged(training, actual, 1));
+  const auto named = board.named_totals(reference);
+  CHECK(named.at("mase") == Approx(1.125));
+  CHECK(named.at("median_mase") == Approx(1.125));
+  CHECK(named.at("mean_item_wql") == Approx(3.0 / 14));
+  CHECK(named.at("owa") == Approx(0.5 * (0.75 + (1.0 / 13 + 2.0 / 14) / (2.0 * 2.0 / 14))));
+  CHECK(reference.named_totals(reference).at("owa") == Approx(1.0));
+  // What cannot be said is absent: against a perfect reference there is no OWA.
+  Scoreboard perfect;
+  perfect.add("A", "point", PointForecast({6, 8}).judged(training, actual, 1));
+  CHECK(board.named_totals(perfect).count("owa") == 0);
+  CHECK(Scoreboard().named_totals(Scoreboard()).empty());
+}
+
 TEST_CASE("cells without an actual value are left out everywhere") {
   const std::vector<double> training = {1, 2, kNaN, 5};
   const std::vector<double> actual = {6, kNaN};

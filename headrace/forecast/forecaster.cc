@@ -126,23 +126,41 @@ void train_unwatched(TrainOptions* options) {
   options->epochs = std::min(options->epochs, kUnvalidatedEpochs);
 }
 
-/// Is there a value in the validation tail of any series? Without one, no epoch is better than
-/// another and the first, barely trained, would be kept.
-bool has_observed_tail(std::span<const Series* const> series, const TrainOptions& options) {
+/// Is there a value in the validation tail? Without one, no epoch is better than another and the
+/// first, barely trained, would be kept.
+bool has_observed_tail(const Series& series, const TrainOptions& options) {
   const int64_t tail = int64_t{options.validation_windows} * options.horizon;
-  return std::any_of(series.begin(), series.end(), [&](const Series* s) {
-    return std::any_of(s->target.end() - std::min(tail, s->length()), s->target.end(),
-                       [](double value) { return !std::isnan(value); });
-  });
+  return std::any_of(series.target.end() - std::min(tail, series.length()), series.target.end(),
+                     [](double value) { return !std::isnan(value); });
 }
 
-void drop_unobserved_tail(std::span<const Series* const> series, TrainOptions* options,
+void drop_unobserved_tail(const Series& series, TrainOptions* options,
                           std::vector<std::string>* notes) {
   if (options->validation_windows > 0 && !has_observed_tail(series, *options)) {
     notes->push_back(
         fmt::format("no value of the validation tail ({} steps) is observed: trained without one",
                     int64_t{options->validation_windows} * options->horizon));
     train_unwatched(options);
+  }
+}
+
+/// A tail that few series have values in would choose the best epoch for those few. Without one a
+/// global model trains as it does by default: many series are not soon overfitted, and its budget
+/// and the average over its steps are made for training that nothing stops.
+void drop_rarely_observed_tail(std::span<const Series* const> series, TrainOptions* options,
+                               std::vector<std::string>* notes) {
+  if (options->validation_windows == 0) {
+    return;
+  }
+  const auto observed = std::count_if(series.begin(), series.end(), [&](const Series* s) {
+    return has_observed_tail(*s, *options);
+  });
+  if (2 * observed < std::ssize(series)) {
+    notes->push_back(
+        fmt::format("of most series no value of the validation tail ({} steps) is observed: "
+                    "trained without one",
+                    int64_t{options->validation_windows} * options->horizon));
+    leave_out_validation(options);
   }
 }
 
@@ -291,8 +309,8 @@ Result<Trained> train_local(const Series& series, const TrainOptions& options,
     return trained;
   }
   shorten_validation(series, &resolved, &trained.notes);
+  drop_unobserved_tail(series, &resolved, &trained.notes);
   const Series* const one[] = {&series};
-  drop_unobserved_tail(one, &resolved, &trained.notes);
   HR_TRY(Plan plan, make_plan(resolved, one, context.warm));
   trained.notes.insert(trained.notes.end(), plan.notes.begin(), plan.notes.end());
   HR_TRY(const PreparedSeries prepared, prepare_training(plan, resolved, series));
@@ -323,7 +341,7 @@ Result<Trained> train_global(std::span<const Series> series, const TrainOptions&
                  fmt::format("forecast: none of {} series can be trained on{}", series.size(),
                              trained.notes.empty() ? "" : ": " + trained.notes.front())};
   }
-  drop_unobserved_tail(usable, &resolved, &trained.notes);
+  drop_rarely_observed_tail(usable, &resolved, &trained.notes);
   HR_TRY(Plan plan, make_plan(resolved, usable, context.warm));
   trained.notes.insert(trained.notes.end(), plan.notes.begin(), plan.notes.end());
   const size_t notes_before = trained.notes.size();

@@ -54,7 +54,9 @@ HR_API Result<Trained> train_local(const Series& series, const TrainOptions& opt
                                    const TrainContext& context = {});
 
 /// Train one model for all series; the order of the series does not matter. Series that cannot give
-/// a window are passed over with a note. Errors as above, and `invalid_argument` when none is left.
+/// a window are passed over with a note. A validation tail that most series have no room for, or no
+/// value in, is left out, with a note; the number of epochs stays. Errors as above, and
+/// `invalid_argument` when none is left.
 HR_API Result<Trained> train_global(std::span<const Series> series, const TrainOptions& options,
                                     const TrainContext& context = {});
 

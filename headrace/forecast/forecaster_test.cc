@@ -490,11 +490,44 @@ TEST_CASE("a validation tail without a value is left out, with a note, in both s
   CHECK(std::isfinite(member.at("monitored").number()));
 
   options.validation_windows = 1;
-  CHECK(
-      notes_mention(train_global({&unobserved, 1}, options).value(), "no value of the validation"));
+  CHECK(notes_mention(train_global({&unobserved, 1}, options).value(),
+                      "of most series no value of the validation tail"));
   unobserved.target.back() = 100.0;
   CHECK_FALSE(
       notes_mention(train_local(unobserved, options).value(), "no value of the validation"));
+}
+
+TEST_CASE("a global model without a validation tail trains as long as one that was told none") {
+  std::vector<Series> series = {wave("A", 100), wave("B", 100), wave("C", 100)};
+  for (size_t i = 0; i < 2; ++i) {
+    std::fill(series[i].target.end() - 6, series[i].target.end(), kNaN);
+  }
+  TrainOptions options = quick_options();
+  options.epochs = -1;
+  options.batches_per_epoch = 1;
+  options.validation_windows = 1;
+  options.patience = 1;
+  options.refit = "full";
+  // C alone has values there: the best epoch would be that of one series.
+  const Trained most = train_global(series, options).value();
+  CHECK(notes_mention(most, "of most series no value of the validation tail (6 steps) is"));
+  const auto epochs = [](const Trained& trained) {
+    return trained.model.training.at("members").items().at(0).at("epochs").integer();
+  };
+  TrainOptions none = quick_options();
+  none.epochs = -1;
+  none.batches_per_epoch = 1;
+  const Trained plain = train_global(series, none).value();
+  CHECK(epochs(plain) == resolve(none, Scope::global).value().epochs);
+  CHECK(epochs(most) == epochs(plain));
+  CHECK(most.model.members == plain.model.members);
+
+  options.epochs = 7;  // what is told stays
+  CHECK(epochs(train_global(series, options).value()) == 7);
+
+  std::fill(series[1].target.end() - 6, series[1].target.end(), 100.0);
+  const Trained watched = train_global(series, options).value();
+  CHECK(watched.model.options.get_integer("validation_windows") == 1);
 }
 
 TEST_CASE("a validation tail that most series have no room for is shortened, not the training") {

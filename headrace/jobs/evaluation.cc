@@ -12,6 +12,7 @@
 #include "headrace/base/log.h"
 #include "headrace/jobs/forecast_store.h"
 #include "headrace/jobs/forecast_table.h"
+#include "headrace/jobs/score_table.h"
 
 namespace headrace::jobs {
 
@@ -19,28 +20,13 @@ namespace {
 
 constexpr std::string_view kFileName = "evaluation.json";
 
-Json numbers(const std::map<std::string, double>& values) {
-  Json out = Json::object();
-  for (const auto& [name, value] : values) {
-    out.set(name, value);
-  }
-  return out;
-}
-
-Json totals(const forecast::Scoreboard& board) {
-  Json out = numbers(board.total().named());
-  out.set("median_mase", board.median_mase());
-  out.set("mean_item_wql", board.mean_item_wql());
-  return out;
-}
-
 /// Items with the metrics of the model and of the naive methods, by id.
 Json item_metrics(const forecast::Comparison& comparison,
                   const std::map<std::string, ItemForecast>& forecasts) {
   Json items = Json::object();
   const auto& model = comparison.model.items();
   for (const auto& item : model) {
-    Json entry = Json::object({{"metrics", numbers(item.metrics.named())}});
+    Json entry = Json::object({{"metrics", metrics_json(item.metrics.named())}});
     const auto known = forecasts.find(item.id);
     if (known != forecasts.end()) {
       entry.set("winner", known->second.winner);
@@ -51,7 +37,7 @@ Json item_metrics(const forecast::Comparison& comparison,
   const auto add = [&](const forecast::Scoreboard& board, std::string_view name) {
     // The boards hold the same items in the same order.
     for (size_t i = 0; i < std::min(board.items().size(), model.size()); ++i) {
-      items.members()[i].second.set(name, numbers(board.items()[i].metrics.named()));
+      items.members()[i].second.set(name, metrics_json(board.items()[i].metrics.named()));
     }
   };
   add(comparison.seasonal_naive, "seasonal_naive");
@@ -96,11 +82,8 @@ Json summary_of(const forecast::Comparison& comparison,
   summary.set("items", static_cast<int64_t>(comparison.model.items().size()));
   summary.set("judged_on", "actuals");
   summary.set("winners", winners_of(forecasts));
-  const forecast::Metrics reference = comparison.naive2.total();
   const auto board = [&](const forecast::Scoreboard& scores) {
-    Json out = totals(scores);
-    out.set("owa", forecast::overall_weighted_average(scores.total(), reference));
-    return out;
+    return metrics_json(scores.named_totals(comparison.naive2));
   };
   summary.set("model", board(comparison.model));
   summary.set("seasonal_naive", board(comparison.seasonal_naive));
@@ -155,19 +138,6 @@ int common_season(const std::map<std::string, ItemForecast>& forecasts) {
   return same ? first : 0;
 }
 
-Json spec_json(const TableSpec& spec) {
-  return Json::object({{"url", spec.url},
-                       {"format", spec.format},
-                       {"id", spec.id},
-                       {"time", spec.time},
-                       {"target", spec.target},
-                       {"frequency", spec.frequency},
-                       {"start", spec.start},
-                       {"aggregate", spec.aggregate},
-                       {"zone", spec.zone},
-                       {"allow_missing_columns", spec.allow_missing_columns}});
-}
-
 }  // namespace
 
 Result<forecast::Comparison> judge(std::span<const forecast::Forecast> forecasts,
@@ -207,13 +177,15 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
   HR_TRY(write_forecasts(run_folder / "forecasts.parquet", forecasts));
   HR_TRY(write_forecasts(run_folder / "forecasts.csv", forecasts));
 
-  Json document = Json::object({{"table", spec_json(table)}, {"actuals", spec_json(actuals)}});
+  Json document = Json::object({{"table", to_json(table)}, {"actuals", to_json(actuals)}});
   if (actuals.url.empty()) {
     document.set("summary", backtest_summary(stored));
     document.set("items", Json::object());
   } else {
     HR_TRY(const SeriesTable history, load_series(table));
-    HR_TRY(const SeriesTable future, load_series(actuals), "actuals");
+    TableSpec came = actuals;
+    HR_TRY(came.url, actuals_url(actuals.url), "actuals");
+    HR_TRY(const SeriesTable future, load_series(came), "actuals");
     HR_TRY(const auto comparison, judge(forecasts, history.set, future.set, common_season(stored)));
     for (const forecast::ItemError& bad : comparison.errors) {
       base::log_warning("not judged: " + bad.error.message());

@@ -23,21 +23,13 @@ bool starts_warm(const ForecastPipeline& spec) {
 /// Properties that every activity on the table shares.
 Json table_properties(const ForecastPipeline& spec, std::string_view operation) {
   Json out = Json::object({{"operation", operation}, {"table", spec.table.url}});
-  const auto add = [&](std::string_view name, const std::string& value) {
-    if (!value.empty()) {
-      out.set(name, value);
+  const TableSpec defaults;
+  for (const TableText& text : table_texts()) {
+    const std::string& value = spec.table.*text.field;
+    if (value != defaults.*text.field) {
+      out.set(text.name, value);
     }
-  };
-  add("format", spec.table.format);
-  add("id", spec.table.id);
-  add("time", spec.table.time);
-  add("target", spec.table.target);
-  add("frequency", spec.table.frequency);
-  add("start", spec.table.start);
-  if (spec.table.aggregate != "error") {
-    add("aggregate", spec.table.aggregate);
   }
-  add("zone", spec.table.zone);
   if (spec.table.allow_missing_columns) {
     out.set("allow_missing_columns", true);
   }

@@ -105,21 +105,15 @@ Reader text_reader(std::string ForecastProperties::* field) {
   };
 }
 
-const std::map<std::string, Reader, std::less<>>& readers() {
-  static const std::map<std::string, Reader, std::less<>> table = {
+using Readers = std::map<std::string, Reader, std::less<>>;
+
+Readers make_readers() {
+  Readers table = {
       {"operation", [](std::string_view n, const Json& v,
                        Reading* r) { return read_text(n, v, &r->operation); }},
       {"scope",
        [](std::string_view n, const Json& v, Reading* r) { return read_text(n, v, &r->scope); }},
       {"table", text_reader(&TableSpec::url)},
-      {"format", text_reader(&TableSpec::format)},
-      {"id", text_reader(&TableSpec::id)},
-      {"time", text_reader(&TableSpec::time)},
-      {"target", text_reader(&TableSpec::target)},
-      {"frequency", text_reader(&TableSpec::frequency)},
-      {"start", text_reader(&TableSpec::start)},
-      {"aggregate", text_reader(&TableSpec::aggregate)},
-      {"zone", text_reader(&TableSpec::zone)},
       {"allow_missing_columns",
        [](std::string_view n, const Json& v, Reading* r) {
          return read_bool(n, v, &r->out.table.allow_missing_columns);
@@ -144,6 +138,14 @@ const std::map<std::string, Reader, std::less<>>& readers() {
       {"select",
        [](std::string_view, const Json& v, Reading* r) { return read_select(v, &r->out.select); }},
   };
+  for (const TableText& text : table_texts()) {
+    table.emplace(text.name, text_reader(text.field));
+  }
+  return table;
+}
+
+const Readers& readers() {
+  static const Readers table = make_readers();
   return table;
 }
 
@@ -204,6 +206,8 @@ Result<ForecastProperties> read_forecast_properties(const Json& properties,
     return wrong("table", Json(""), "a file, folder or glob");
   }
   out.table.url = absolute(out.table.url, folder);
+  out.table.metadata = absolute(out.table.metadata, folder);
+  out.table.static_table = absolute(out.table.static_table, folder);
   out.table.categories = out.train.categories;
   out.table.static_reals = out.train.static_reals;
   out.table.dynamic_reals = out.train.dynamic_reals;

@@ -221,18 +221,25 @@ Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts
   return batch;
 }
 
-Result<void> write_forecasts(const base::Path& path,
-                             std::span<const forecast::Forecast> forecasts) {
-  HR_TRY(const lake::Batch batch, forecast_batch(forecasts));
+Result<void> check_ending(const base::Path& path, const std::string& what) {
   const std::string name = path.filename().string();
-  if (path.extension() == ".parquet") {
-    return lake::write_parquet(path, batch);
-  }
-  if (name.ends_with(".csv") || name.ends_with(".csv.gz")) {
-    return lake::write_csv(path, batch);
+  if (name.ends_with(".parquet") || name.ends_with(".csv") || name.ends_with(".csv.gz")) {
+    return {};
   }
   return Error{Errc::invalid_argument,
-               path.string() + ": forecasts are written as .parquet, .csv or .csv.gz"};
+               path.string() + ": " + what + " are written as .parquet, .csv or .csv.gz"};
+}
+
+Result<void> write_by_ending(const base::Path& path, const lake::Batch& batch) {
+  return path.extension() == ".parquet" ? lake::write_parquet(path, batch)
+                                        : lake::write_csv(path, batch);
+}
+
+Result<void> write_forecasts(const base::Path& path,
+                             std::span<const forecast::Forecast> forecasts) {
+  HR_TRY(check_ending(path, "forecasts"));
+  HR_TRY(const lake::Batch batch, forecast_batch(forecasts));
+  return write_by_ending(path, batch);
 }
 
 Result<std::vector<forecast::Forecast>> read_forecast_table(

@@ -25,6 +25,12 @@ HR_API Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> fo
 HR_API Result<void> write_forecasts(const base::Path& path,
                                     std::span<const forecast::Forecast> forecasts);
 
+/// Whether a table can be written under this name: .parquet, .csv or .csv.gz. `invalid_argument`
+/// says so of `what` ("forecasts"). To be asked before hours of work, not after.
+HR_API Result<void> check_ending(const base::Path& path, const std::string& what);
+/// Write a batch as its checked ending says.
+HR_API Result<void> write_by_ending(const base::Path& path, const lake::Batch& batch);
+
 /// Read such a table again, whoever wrote it: time stamps or dates, whole numbers or reals;
 /// quantiles are found by their columns' names. Without a `frequency` it is the most common step,
 /// which a horizon of one does not tell. `not_found`: a column is missing. `invalid_argument`: one

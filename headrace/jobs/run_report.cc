@@ -26,20 +26,7 @@ namespace {
 
 constexpr int64_t kHistorySteps = 336;  // of a plot: two weeks of hours
 
-TableSpec spec_of(const Json* json) {
-  TableSpec spec;
-  if (json != nullptr) {
-    spec.url = json->get_string("url");
-    spec.format = json->get_string("format");
-    spec.id = json->get_string("id");
-    spec.time = json->get_string("time");
-    spec.target = json->get_string("target");
-    spec.frequency = json->get_string("frequency");
-    spec.start = json->get_string("start");
-    spec.aggregate = json->get_string("aggregate", "error");
-  }
-  return spec;
-}
+TableSpec spec_of(const Json* json) { return json == nullptr ? TableSpec() : table_spec_of(*json); }
 
 using SeriesById = std::map<std::string, forecast::Series>;
 

@@ -13,11 +13,7 @@ namespace {
 
 std::string key_of(const TableSpec& spec) {
   Json parts = Json::array();
-  for (const std::string* part : {&spec.url, &spec.format, &spec.id, &spec.time, &spec.target,
-                                  &spec.frequency, &spec.start, &spec.aggregate, &spec.zone}) {
-    parts.push_back(*part);
-  }
-  parts.push_back(spec.allow_missing_columns);
+  parts.push_back(to_json(spec));
   for (const auto* names : {&spec.categories, &spec.static_reals, &spec.dynamic_reals}) {
     parts.push_back(Json(Json::Array(names->begin(), names->end())));
   }
@@ -58,7 +54,7 @@ Result<SeriesTable> SeriesCache::load(const TableSpec& spec, const std::string& 
   if (worth_keeping()) {
     return load_whole(item);
   }
-  HR_TRY(SeriesTable one, load_series(*table_, spec_, {item}));
+  HR_TRY(SeriesTable one, load_series(*opened_, {item}));
   if (one.row_groups_total > 0) {
     tables_read_ +=
         static_cast<double>(one.row_groups_read) / static_cast<double>(one.row_groups_total);
@@ -72,11 +68,10 @@ Result<void> SeriesCache::open(const TableSpec& spec, lake::TableFiles files) {
   places_.clear();
   tables_read_ = 0.0;
   keep_ = true;
-  spec_ = spec;
-  HR_TRY(table_, open_series_table(spec));
-  if (spec_.frequency.empty()) {
-    HR_TRY(const auto frequency, table_frequency(*table_, spec));
-    spec_.frequency = frequency.name();
+  HR_TRY(opened_, open_series_table(spec));
+  if (opened_->spec.frequency.empty()) {
+    HR_TRY(const auto frequency, table_frequency(*opened_));
+    opened_->spec.frequency = frequency.name();
   }
   files_ = std::move(files);
   key_ = key_of(spec);
@@ -84,21 +79,22 @@ Result<void> SeriesCache::open(const TableSpec& spec, lake::TableFiles files) {
 }
 
 bool SeriesCache::worth_keeping() const {
-  if (!keep_ || table_->format() != lake::Format::parquet) {
+  const auto& [table, spec] = *opened_;
+  if (!keep_ || table.format() != lake::Format::parquet) {
     return keep_;
   }
   // What a row takes while series are built: its columns, then the series.
-  const auto reals = std::ssize(spec_.static_reals) + std::ssize(spec_.dynamic_reals) + 1;
+  const auto reals = std::ssize(spec.static_reals) + std::ssize(spec.dynamic_reals) + 1;
   const auto row_bytes = static_cast<int64_t>(sizeof(double)) * (2 * reals + 1) +
-                         static_cast<int64_t>(sizeof(int32_t)) * (std::ssize(spec_.categories) + 1);
-  return tables_read_ >= kTablesReadMax && table_->rows() <= bytes_max_ / row_bytes;
+                         static_cast<int64_t>(sizeof(int32_t)) * (std::ssize(spec.categories) + 1);
+  return tables_read_ >= kTablesReadMax && table.rows() <= bytes_max_ / row_bytes;
 }
 
 Result<SeriesTable> SeriesCache::load_whole(const std::string& item) {
-  auto whole = load_series(*table_, spec_);
+  auto whole = load_series(*opened_);
   if (!whole.ok()) {
     keep_ = false;  // of Parquet this item may be readable all the same; text gives the same error
-    return load_series(*table_, spec_, {item});
+    return load_series(*opened_, {item});
   }
   whole_ = std::move(*whole);
   for (size_t i = 0; i < whole_->set.series.size(); ++i) {
@@ -131,7 +127,7 @@ Result<SeriesTable> SeriesCache::part_of(const std::string& item) const {
       return out;
     }
   }
-  return Error{Errc::not_found, spec_.url + " has no item \"" + item + "\""};
+  return Error{Errc::not_found, opened_->spec.url + " has no item \"" + item + "\""};
 }
 
 }  // namespace headrace::jobs

@@ -37,11 +37,10 @@ class HR_API SeriesCache {
 
   int64_t bytes_max_;
   std::string key_;  // of the table and how it is read; "" = none
-  TableSpec spec_;   // with its frequency
   lake::TableFiles files_;
-  std::optional<lake::Table> table_;
-  double tables_read_ = 0.0;  // item by item, in units of the whole table
-  bool keep_ = true;          // false: it is too large, or cannot be read as a whole
+  std::optional<OpenedTable> opened_;  // with its frequency
+  double tables_read_ = 0.0;           // item by item, in units of the whole table
+  bool keep_ = true;                   // false: it is too large, or cannot be read as a whole
   std::optional<SeriesTable> whole_;
   std::unordered_map<std::string, size_t> places_;  // of items in its series
 };

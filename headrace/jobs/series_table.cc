@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "headrace/jobs/static_table.h"
+#include "headrace/lake/dataset.h"
 #include "headrace/lake/series.h"
 #include "headrace/lake/stamp.h"
 #include "headrace/lake/table.h"
@@ -56,15 +58,73 @@ Result<std::string> column_name(const std::string& named, const lake::Schema& sc
                                    " with " + role.option + " (--" + role.option + ")"};
 }
 
+}  // namespace
+
+Result<OpenedTable> open_series_table(const TableSpec& given) {
+  HR_TRY(SettledTable settled, settle_table(given));
+  const TableSpec& spec = settled.spec;
+  lake::TableOptions options;
+  options.cardinalities = settled.cardinalities;
+  HR_TRY(options.format, parse_format(spec.format));
+  options.zone = spec.zone;
+  options.allow_missing_columns = spec.allow_missing_columns;
+  if (!spec.frequency.empty()) {
+    HR_TRY(const auto frequency, forecast::parse_frequency(spec.frequency));
+    const bool has_year =
+        frequency.unit == forecast::TimeUnit::quarter || frequency.unit == forecast::TimeUnit::year;
+    options.year_end_month = has_year ? frequency.anchor : 12;
+    options.stamp = [frequency](int64_t start_us, int64_t index) {
+      return forecast::add_steps(frequency, start_us, index);
+    };
+  }
+  if (!spec.start.empty()) {
+    const auto start = lake::parse_stamp(spec.start);
+    if (!start) {
+      return Error{Errc::invalid_argument,
+                   "start is \"" + spec.start + "\"; a stamp like 2015-07-01T00:00:00 is needed"};
+    }
+    options.wide_start_us = start->us;
+  }
+  HR_TRY(lake::Table table, lake::Table::open(spec.url, options));
+  const bool implicit_stamps =
+      table.format() == lake::Format::wide_csv || table.format() == lake::Format::json_lines;
+  if (implicit_stamps && spec.frequency.empty()) {
+    return Error{Errc::invalid_argument,
+                 spec.url +
+                     " holds no time stamp per value; say its frequency (h, D, MS, ...), or "
+                     "name the metadata file of its data set"};
+  }
+  return OpenedTable{std::move(table), std::move(settled.spec)};
+}
+
+Result<std::string> id_column(const TableSpec& spec, const lake::Schema& schema,
+                              const std::string& url) {
+  return column_name(spec.id, schema, kId, url);
+}
+
+namespace {
+
 Result<lake::SeriesColumns> columns_of(const TableSpec& spec, const lake::Schema& schema) {
   lake::SeriesColumns columns;
-  HR_TRY(columns.id, column_name(spec.id, schema, kId, spec.url));
+  HR_TRY(columns.id, id_column(spec, schema, spec.url));
   HR_TRY(columns.time, column_name(spec.time, schema, kTime, spec.url));
   HR_TRY(columns.target, column_name(spec.target, schema, kTarget, spec.url));
   columns.categories = spec.categories;
   columns.reals = spec.static_reals;
   columns.reals.insert(columns.reals.end(), spec.dynamic_reals.begin(), spec.dynamic_reals.end());
   return columns;
+}
+
+/// The second table, where one is told, and what is left for the first to hold.
+Result<std::optional<StaticTable>> open_static(const TableSpec& spec, const lake::Schema& schema,
+                                               lake::BatchReader* stream,
+                                               lake::SeriesColumns* columns) {
+  if (spec.static_table.empty() && stream == nullptr) {
+    return std::optional<StaticTable>();
+  }
+  HR_TRY(auto table, StaticTable::open(spec, stream));
+  HR_TRY(table.take_columns(spec, schema, columns));
+  return std::optional(std::move(table));
 }
 
 forecast::LongRows borrow_rows(const lake::SeriesRows& rows, const TableSpec& spec) {
@@ -130,55 +190,74 @@ Result<forecast::SeriesSet> build_set(const lake::SeriesRows& rows, const TableS
 
 }  // namespace
 
-Result<lake::Table> open_series_table(const TableSpec& spec) {
-  lake::TableOptions options;
-  HR_TRY(options.format, parse_format(spec.format));
-  options.zone = spec.zone;
-  options.allow_missing_columns = spec.allow_missing_columns;
-  if (!spec.frequency.empty()) {
-    HR_TRY(const auto frequency, forecast::parse_frequency(spec.frequency));
-    options.stamp = [frequency](int64_t start_us, int64_t index) {
-      return forecast::add_steps(frequency, start_us, index);
-    };
+Result<SettledTable> settle_table(const TableSpec& spec) {
+  SettledTable out;
+  out.spec = spec;
+  HR_TRY(auto dataset, lake::find_dataset(spec.url));
+  if (dataset && dataset->at_root) {
+    out.spec.url = dataset->train;
   }
-  if (!spec.start.empty()) {
-    const auto start = lake::parse_stamp(spec.start);
-    if (!start) {
-      return Error{Errc::invalid_argument,
-                   "start is \"" + spec.start + "\"; a stamp like 2015-07-01T00:00:00 is needed"};
-    }
-    options.wide_start_us = start->us;
+  if (!spec.metadata.empty()) {
+    HR_TRY(dataset, lake::read_dataset(spec.metadata));
   }
-  HR_TRY(lake::Table table, lake::Table::open(spec.url, options));
-  const bool implicit_stamps =
-      table.format() == lake::Format::wide_csv || table.format() == lake::Format::json_lines;
-  if (implicit_stamps && spec.frequency.empty()) {
-    return Error{Errc::invalid_argument,
-                 spec.url + " holds no time stamp per value; say its frequency (h, D, MS, ...)"};
+  if (!dataset) {
+    return out;
   }
-  return table;
+  out.spec.metadata = dataset->metadata;
+  if (out.spec.frequency.empty()) {
+    out.spec.frequency = dataset->frequency;
+    HR_TRY([[maybe_unused]] const auto known, forecast::parse_frequency(dataset->frequency),
+           dataset->metadata);
+  }
+  out.horizon = dataset->horizon;
+  out.cardinalities = std::move(dataset->cardinalities);
+  return out;
 }
 
-Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec) {
-  HR_TRY(const auto columns, columns_of(spec, reader.schema()));
-  HR_TRY(const lake::SeriesRows rows, lake::read_series(reader, spec.url, columns));
+Result<std::string> actuals_url(const std::string& url) {
+  if (url.empty()) {
+    return url;
+  }
+  HR_TRY(const auto dataset, lake::find_dataset(url));
+  return dataset && dataset->at_root && !dataset->test.empty() ? dataset->test : url;
+}
+
+Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& given,
+                                      lake::BatchReader* static_rows) {
+  TableSpec spec = given;
+  if (!spec.metadata.empty() && spec.frequency.empty()) {
+    HR_TRY(const auto dataset, lake::read_dataset(spec.metadata));
+    spec.frequency = dataset.frequency;
+  }
+  HR_TRY(auto columns, columns_of(spec, reader.schema()));
+  HR_TRY(const auto second, open_static(spec, reader.schema(), static_rows, &columns));
+  HR_TRY(lake::SeriesRows rows, lake::read_series(reader, spec.url, columns));
+  if (second) {
+    HR_TRY(second->join(spec, &rows));
+  }
   HR_TRY(check_zone(rows.zone, spec));
   return build_set(rows, spec);
 }
 
-Result<SeriesTable> load_series(const TableSpec& spec, const std::vector<std::string>& items) {
-  HR_TRY(const lake::Table table, open_series_table(spec));
-  return load_series(table, spec, items);
+Result<SeriesTable> load_series(const TableSpec& given, const std::vector<std::string>& items,
+                                lake::BatchReader* static_rows) {
+  HR_TRY(const OpenedTable opened, open_series_table(given));
+  return load_series(opened, items, static_rows);
 }
 
-Result<SeriesTable> load_series(const lake::Table& table, const TableSpec& spec,
-                                const std::vector<std::string>& items) {
-  HR_TRY(const auto columns, columns_of(spec, table.schema()));
+Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std::string>& items,
+                                lake::BatchReader* static_rows) {
+  const auto& [table, spec] = opened;
+  HR_TRY(auto columns, columns_of(spec, table.schema()));
+  HR_TRY(const auto second, open_static(spec, table.schema(), static_rows, &columns));
   lake::SeriesRead read;
   read.items = items;
-  HR_TRY(const lake::SeriesRows rows, lake::read_series(table, columns, read));
+  HR_TRY(lake::SeriesRows rows, lake::read_series(table, columns, read));
   HR_TRY(check_zone(rows.zone, spec));
   HR_TRY(check_items(items, rows, spec));
+  if (second) {
+    HR_TRY(second->join(spec, &rows));
+  }
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
   HR_TRY(out.snapshot, snapshot_of(table));
@@ -190,18 +269,29 @@ Result<SeriesTable> load_series(const lake::Table& table, const TableSpec& spec,
 
 Result<lake::TableFiles> table_files(const TableSpec& spec) {
   HR_TRY(const lake::Format format, parse_format(spec.format));
-  return lake::list_table_files(spec.url, format);
+  HR_TRY(const SettledTable settled, settle_table(spec));
+  HR_TRY(auto out, lake::list_table_files(settled.spec.url, format));
+  if (!spec.static_table.empty()) {
+    HR_TRY(const auto second, lake::list_table_files(spec.static_table), "static table");
+    out.files.insert(out.files.end(), second.files.begin(), second.files.end());
+  }
+  return out;
 }
 
-Result<forecast::Frequency> table_frequency(const TableSpec& spec) {
+Result<forecast::Frequency> table_frequency(const TableSpec& given) {
+  HR_TRY(const SettledTable settled, settle_table(given));
+  if (!settled.spec.frequency.empty()) {
+    return forecast::parse_frequency(settled.spec.frequency);
+  }
+  HR_TRY(const OpenedTable opened, open_series_table(settled.spec));
+  return table_frequency(opened);
+}
+
+Result<forecast::Frequency> table_frequency(const OpenedTable& opened) {
+  const auto& [table, spec] = opened;
   if (!spec.frequency.empty()) {
     return forecast::parse_frequency(spec.frequency);
   }
-  HR_TRY(const lake::Table table, open_series_table(spec));
-  return table_frequency(table, spec);
-}
-
-Result<forecast::Frequency> table_frequency(const lake::Table& table, const TableSpec& spec) {
   HR_TRY(auto columns, columns_of(spec, table.schema()));
   columns.target.clear();
   columns.categories.clear();
@@ -211,9 +301,10 @@ Result<forecast::Frequency> table_frequency(const lake::Table& table, const Tabl
   return frequency;
 }
 
-Result<std::vector<std::string>> list_items(const TableSpec& spec) {
-  HR_TRY(const lake::Table table, open_series_table(spec));
-  HR_TRY(const auto id, column_name(spec.id, table.schema(), kId, spec.url));
+Result<std::vector<std::string>> list_items(const TableSpec& given) {
+  HR_TRY(const OpenedTable opened, open_series_table(given));
+  const auto& [table, spec] = opened;
+  HR_TRY(const auto id, id_column(spec, table.schema(), spec.url));
   HR_TRY(auto items, lake::list_items(table, id));
   if (items.ids.empty()) {
     return Error{Errc::not_found,
@@ -222,9 +313,11 @@ Result<std::vector<std::string>> list_items(const TableSpec& spec) {
   return std::move(items.ids);
 }
 
-Result<void> check_table(const TableSpec& spec) {
-  HR_TRY(const lake::Table table, open_series_table(spec));
-  HR_TRY(const auto columns, columns_of(spec, table.schema()));
+Result<void> check_table(const TableSpec& given) {
+  HR_TRY(const OpenedTable opened, open_series_table(given));
+  const auto& [table, spec] = opened;
+  HR_TRY(auto columns, columns_of(spec, table.schema()));
+  HR_TRY(open_static(spec, table.schema(), nullptr, &columns));
   HR_TRY(lake::check_series_columns(table, columns));
   const int64_t time = lake::find_field(table.schema(), columns.time);
   return check_zone(table.schema()[static_cast<size_t>(time)].zone, spec);

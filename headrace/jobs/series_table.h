@@ -10,28 +10,11 @@
 #include "headrace/base/export.h"
 #include "headrace/base/result.h"
 #include "headrace/forecast/series.h"
+#include "headrace/jobs/table_spec.h"
 #include "headrace/lake/table.h"
 #include "headrace/registry/types.h"
 
 namespace headrace::jobs {
-
-/// Where the series are and how to read them.
-struct TableSpec {
-  std::string url;     ///< file, folder, glob: Parquet, CSV (long or wide), GluonTS JSON lines
-  std::string format;  ///< "" = by the name's ending; "parquet", "csv", "wide_csv", "jsonl"
-  /// Column names; "" means the usual ones: item_id or unique_id, timestamp or ds, target or y.
-  std::string id;
-  std::string time;
-  std::string target;
-  std::string frequency;            ///< "" = guessed from the most common step
-  std::string start;                ///< first stamp of wide tables; "" = 1970-01-01
-  std::string aggregate = "error";  ///< rows of one item and stamp: error, sum, mean, last
-  std::string zone;                 ///< "UTC": stamps with a zone are instants, others are UTC too
-  bool allow_missing_columns = false;  ///< a file that lacks a column of the others gives nulls
-  std::vector<std::string> categories;
-  std::vector<std::string> static_reals;
-  std::vector<std::string> dynamic_reals;
-};
 
 struct SeriesTable {
   forecast::SeriesSet set;
@@ -41,18 +24,41 @@ struct SeriesTable {
   int64_t row_groups_total = 0;
 };
 
-/// Open the table as `spec` says. `invalid_argument` when its values have no stamps of their own
-/// and no frequency is told.
-HR_API Result<lake::Table> open_series_table(const TableSpec& spec);
+/// A table as it is read in fact.
+struct SettledTable {
+  TableSpec spec;
+  int64_t horizon = 0;                 ///< that the metadata tells; 0: none
+  std::vector<int64_t> cardinalities;  ///< of feat_static_cat_0, ...
+};
+
+/// Follow the metadata of a GluonTS data set: its root stands for its train/, and where no
+/// frequency is told it is the metadata's. Another table stays as it is. All that reads a table
+/// here does so by itself; a caller needs it for the horizon. `invalid_argument`: the file cannot
+/// be used.
+HR_API Result<SettledTable> settle_table(const TableSpec& spec);
+
+/// A table that stays open from item to item.
+struct OpenedTable {
+  lake::Table table;
+  TableSpec spec;  ///< settled
+};
+/// `invalid_argument` when its values have no stamps of their own and no frequency is told.
+HR_API Result<OpenedTable> open_series_table(const TableSpec& spec);
+
+/// Where the values that came lie: the test/ of a GluonTS data set when `url` is its root, else
+/// `url`.
+HR_API Result<std::string> actuals_url(const std::string& url);
 
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
 /// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or
 /// of a wrong type; `corrupt`: names the file.
+/// `static_rows`: a stream in the place of `spec.static_table`.
 HR_API Result<SeriesTable> load_series(const TableSpec& spec,
-                                       const std::vector<std::string>& items = {});
-/// The same out of a table that is open already, by `open_series_table(spec)`.
-HR_API Result<SeriesTable> load_series(const lake::Table& table, const TableSpec& spec,
-                                       const std::vector<std::string>& items = {});
+                                       const std::vector<std::string>& items = {},
+                                       lake::BatchReader* static_rows = nullptr);
+HR_API Result<SeriesTable> load_series(const OpenedTable& opened,
+                                       const std::vector<std::string>& items = {},
+                                       lake::BatchReader* static_rows = nullptr);
 
 /// The files of the table, by their names alone.
 HR_API Result<lake::TableFiles> table_files(const TableSpec& spec);
@@ -60,10 +66,11 @@ HR_API Result<lake::TableFiles> table_files(const TableSpec& spec);
 /// The frequency of the whole table: as told, else the most common step of all its items. One item
 /// alone may tell another (a shop that is shut at weekends), or none (a single row).
 HR_API Result<forecast::Frequency> table_frequency(const TableSpec& spec);
-HR_API Result<forecast::Frequency> table_frequency(const lake::Table& table, const TableSpec& spec);
+HR_API Result<forecast::Frequency> table_frequency(const OpenedTable& opened);
 
 /// `load_series` from a stream, such as one of Arrow's; `spec.url` names it in messages.
-HR_API Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec);
+HR_API Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& spec,
+                                             lake::BatchReader* static_rows = nullptr);
 
 /// What `load_series` refuses whatever the items, without reading their rows: columns, types, the
 /// zone of the stamps, a table without rows.

@@ -86,15 +86,22 @@ class Members {
   std::string where_;
 };
 
-Result<void> read_start(const Members& members, JsonSeries* out) {
+Result<void> read_start(const Members& members, int year_end_month, JsonSeries* out) {
   const Json* start = members.find("start");
   if (start == nullptr) {
     return members.error("start", "the member is missing; expected a time stamp");
   }
   const auto stamp = start->is_string() ? parse_stamp(start->string()) : std::nullopt;
   if (!stamp) {
-    return members.error(
-        "start", fmt::format("{} is no time stamp such as \"2015-07-01 00:00:00\"", start->dump()));
+    const auto period =
+        start->is_string() ? parse_period(start->string(), year_end_month) : std::nullopt;
+    if (!period) {
+      return members.error(
+          "start",
+          fmt::format("{} is no time stamp such as \"2015-07-01 00:00:00\"", start->dump()));
+    }
+    out->start_us = *period;
+    return {};
   }
   out->start_us = stamp->us;
   out->zone = zone_text(*stamp);
@@ -142,7 +149,7 @@ Result<void> read_dynamics(const Members& members, JsonSeries* out) {
 }  // namespace
 
 Result<JsonSeries> parse_json_series(std::string_view line, const std::string& where,
-                                     int64_t number) {
+                                     int64_t number, int year_end_month) {
   std::string cleaned;
   if (line.find("NaN") != std::string_view::npos) {
     cleaned = without_bare_nan(line);
@@ -164,7 +171,7 @@ Result<JsonSeries> parse_json_series(std::string_view line, const std::string& w
     }
     out.id = id->is_string() ? id->string() : std::to_string(id->integer());
   }
-  HR_TRY(read_start(members, &out));
+  HR_TRY(read_start(members, year_end_month, &out));
   if (members.find("target") == nullptr) {
     return members.error("target", "the member is missing; expected an array of numbers");
   }
@@ -182,9 +189,11 @@ class SeriesLines {
  public:
   static Result<SeriesLines> open(const scan::Storage& storage, const FileInfo& file,
                                   const scan::ByteCounter& counter, int64_t first,
+                                  const TableOptions& options,
                                   base::Xxh3Stream128* hash = nullptr) {
     HR_TRY(auto stream, storage.stream(file.path, is_packed(file.path), counter));
-    return SeriesLines(TextLines(std::move(stream), file.path, hash), first);
+    return SeriesLines(TextLines(std::move(stream), file.path, hash), first,
+                       options.year_end_month);
   }
 
   Result<bool> next(JsonSeries* out) {
@@ -195,7 +204,7 @@ class SeriesLines {
         return false;
       }
       if (line.find_first_not_of(" \t") != std::string_view::npos) {
-        HR_TRY(*out, parse_json_series(line, lines_.where(), count_));
+        HR_TRY(*out, parse_json_series(line, lines_.where(), count_, year_end_month_));
         ++count_;
         return true;
       }
@@ -205,9 +214,11 @@ class SeriesLines {
   int64_t count() const { return count_; }
 
  private:
-  SeriesLines(TextLines lines, int64_t first) : lines_(std::move(lines)), count_(first) {}
+  SeriesLines(TextLines lines, int64_t first, int year_end_month)
+      : lines_(std::move(lines)), count_(first), year_end_month_(year_end_month) {}
   TextLines lines_;
   int64_t count_;  // of all files up to here: the id of a series without one
+  int year_end_month_;
 };
 
 int64_t rows_of(const JsonSeries& series) {
@@ -310,6 +321,19 @@ Schema schema_of(const JsonSeries& first, const TableOptions& options) {
   return out;
 }
 
+Result<void> check_cardinalities(const JsonSeries& series, const std::vector<int64_t>& limits,
+                                 const std::string& where) {
+  for (size_t k = 0; k < std::min(series.categories.size(), limits.size()); ++k) {
+    if (series.categories[k] >= limits[k]) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("{}: \"feat_static_cat\": value {} is {}, but its cardinality is {} "
+                               "by the metadata; correct one of the two",
+                               where, k, series.categories[k], limits[k])};
+    }
+  }
+  return {};
+}
+
 /// Every line must have as many covariates as the first, and its zone.
 Result<void> check_like_first(const JsonSeries& first, const JsonSeries& series,
                               const std::string& where, bool any_zone) {
@@ -344,7 +368,7 @@ Result<TextShape> inspect_json_lines(const scan::Storage& storage,
   for (const FileInfo& file : files) {
     base::Xxh3Stream128 hash;
     HR_TRY(auto lines, SeriesLines::open(storage, file, std::make_shared<std::atomic<int64_t>>(0),
-                                         series_before, &hash));
+                                         series_before, options, &hash));
     int64_t count = 0;
     for (;;) {
       JsonSeries series;
@@ -353,6 +377,7 @@ Result<TextShape> inspect_json_lines(const scan::Storage& storage,
         break;
       }
       count += rows_of(series);
+      HR_TRY(check_cardinalities(series, options.cardinalities, lines.where()));
       if (!first) {
         first = std::move(series);
       } else {
@@ -369,7 +394,8 @@ Result<TextShape> inspect_json_lines(const scan::Storage& storage,
 }
 
 Result<std::unique_ptr<scan::RowGroupRows>> read_json_lines(const TextRead& read) {
-  HR_TRY(auto lines, SeriesLines::open(*read.storage, read.file, read.counter, read.first_series));
+  HR_TRY(auto lines, SeriesLines::open(*read.storage, read.file, read.counter, read.first_series,
+                                       *read.options));
   return std::unique_ptr<scan::RowGroupRows>(std::make_unique<JsonRows>(std::move(lines), read));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of a GluonTS file data set.
+// One line of a GluonTS file data set, and the object that describes all of it.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "headrace/base/result.h"
+#include "headrace/lake/dataset.h"
 
 namespace headrace::lake {
 
@@ -22,8 +23,13 @@ struct JsonSeries {
 };
 
 /// `where` ("a.jsonl:3") is for messages; a line without item_id gets `number` as its id. Members
-/// that are not known are passed over. `invalid_argument` for all that is wrong.
+/// that are not known are passed over. A start may be a period's name; `year_end_month` is then as
+/// for `parse_period`. `invalid_argument` for all that is wrong.
 Result<JsonSeries> parse_json_series(std::string_view line, const std::string& where,
-                                     int64_t number);
+                                     int64_t number, int year_end_month = 12);
+
+/// The metadata of a data set: `frequency`, `horizon` and `cardinalities`, with `where` as its
+/// file.
+Result<Dataset> parse_dataset(std::string_view text, const std::string& where);
 
 }  // namespace headrace::lake

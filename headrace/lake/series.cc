@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <unordered_map>
 
@@ -98,14 +99,37 @@ Result<const Field*> need(const Schema& schema, const std::string& where, const 
   return &schema[static_cast<size_t>(index)];
 }
 
+Result<void> check_id(const Schema& schema, const std::string& where, const std::string& name) {
+  HR_TRY(const Field* id, need(schema, where, name));
+  if (id->type != Type::string && id->type != Type::int64) {
+    return wrong_type(where, *id, "item id", "text or whole numbers");
+  }
+  return {};
+}
+
+Result<void> check_covariates(const Schema& schema, const std::string& where,
+                              const std::vector<std::string>& categories,
+                              const std::vector<std::string>& reals) {
+  for (const std::string& name : categories) {
+    HR_TRY(const Field* field, need(schema, where, name));
+    if (field->type == Type::unsupported || field->type == Type::float64) {
+      return wrong_type(where, *field, "categorical covariate", "text or whole numbers");
+    }
+  }
+  for (const std::string& name : reals) {
+    HR_TRY(const Field* field, need(schema, where, name));
+    if (!is_number(field->type)) {
+      return wrong_type(where, *field, "numeric covariate", "numbers");
+    }
+  }
+  return {};
+}
+
 /// Check names and types before anything is read.
 Result<void> check_columns(const Schema& schema, const std::string& where,
                            const SeriesColumns& columns, SeriesRows* out) {
   if (!columns.id.empty()) {
-    HR_TRY(const Field* id, need(schema, where, columns.id));
-    if (id->type != Type::string && id->type != Type::int64) {
-      return wrong_type(where, *id, "item id", "text or whole numbers");
-    }
+    HR_TRY(check_id(schema, where, columns.id));
   }
   HR_TRY(const Field* time, need(schema, where, columns.time));
   if (time->type != Type::timestamp_us && time->type != Type::date) {
@@ -118,19 +142,7 @@ Result<void> check_columns(const Schema& schema, const std::string& where,
       return wrong_type(where, *target, "target", "numbers");
     }
   }
-  for (const std::string& name : columns.categories) {
-    HR_TRY(const Field* field, need(schema, where, name));
-    if (field->type == Type::unsupported || field->type == Type::float64) {
-      return wrong_type(where, *field, "categorical covariate", "text or whole numbers");
-    }
-  }
-  for (const std::string& name : columns.reals) {
-    HR_TRY(const Field* field, need(schema, where, name));
-    if (!is_number(field->type)) {
-      return wrong_type(where, *field, "numeric covariate", "numbers");
-    }
-  }
-  return {};
+  return check_covariates(schema, where, columns.categories, columns.reals);
 }
 
 std::vector<std::string> column_names(const SeriesColumns& columns) {
@@ -169,6 +181,67 @@ Result<void> check_ids(const SeriesRows& rows, const std::string& where,
                   stamp == kNoStamp ? "null" : stamp_text(stamp, !rows.zone.empty()))};
 }
 
+/// Covariates of batch after batch.
+class Covariates {
+ public:
+  Covariates(const std::vector<std::string>& categories, const std::vector<std::string>& reals)
+      : codes_(categories.size()) {
+    for (const std::string& name : categories) {
+      categories_.push_back({name, {}, {}});
+    }
+    for (const std::string& name : reals) {
+      reals_.push_back({name, {}});
+    }
+  }
+  void append(const Batch& batch) {
+    for (size_t i = 0; i < codes_.size(); ++i) {
+      codes_[i].append(*batch.find(categories_[i].name), &categories_[i].code);
+    }
+    for (SeriesRows::Real& real : reals_) {
+      append_reals(*batch.find(real.name), &real.values);
+    }
+  }
+  std::vector<SeriesRows::Category> take_categories() {
+    for (size_t i = 0; i < codes_.size(); ++i) {
+      categories_[i].values = codes_[i].take();
+    }
+    return std::move(categories_);
+  }
+  std::vector<SeriesRows::Real> take_reals() { return std::move(reals_); }
+
+ private:
+  std::vector<Codes> codes_;
+  std::vector<SeriesRows::Category> categories_;
+  std::vector<SeriesRows::Real> reals_;
+};
+
+Result<void> check_one_row_each(const std::vector<int32_t>& item, const StaticRows& rows,
+                                const std::string& where, const std::string& id) {
+  std::vector<int64_t> count(rows.ids.size(), 0);
+  for (const int32_t code : item) {
+    if (code < 0) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("{}: a row has no item id (column {} is null); fill it or leave the "
+                               "row out",
+                               where, json_quote(id))};
+    }
+    ++count[static_cast<size_t>(code)];
+  }
+  std::vector<std::string> twice;
+  for (size_t i = 0; i < count.size(); ++i) {
+    if (count[i] > 1) {
+      twice.push_back(rows.ids[i]);
+    }
+  }
+  if (twice.empty()) {
+    return {};
+  }
+  return Error{Errc::invalid_argument,
+               fmt::format("{}: {} items have more than one row: {}; a table of static covariates "
+                           "has one row per item",
+                           where, twice.size(), first_names(twice))};
+}
+
 }  // namespace
 
 Result<SeriesRows> read_series(BatchReader& reader, const std::string& where,
@@ -176,13 +249,7 @@ Result<SeriesRows> read_series(BatchReader& reader, const std::string& where,
   SeriesRows out;
   HR_TRY(check_columns(reader.schema(), where, columns, &out));
   Codes ids;
-  std::vector<Codes> categories(columns.categories.size());
-  for (const std::string& name : columns.categories) {
-    out.categories.push_back({name, {}, {}});
-  }
-  for (const std::string& name : columns.reals) {
-    out.reals.push_back({name, {}});
-  }
+  Covariates covariates(columns.categories, columns.reals);
   for (;;) {
     HR_TRY(const auto batch, reader.next());
     if (!batch) {
@@ -199,17 +266,11 @@ Result<SeriesRows> read_series(BatchReader& reader, const std::string& where,
     } else {
       append_reals(*batch->find(columns.target), &out.target);
     }
-    for (size_t i = 0; i < categories.size(); ++i) {
-      categories[i].append(*batch->find(columns.categories[i]), &out.categories[i].code);
-    }
-    for (size_t i = 0; i < columns.reals.size(); ++i) {
-      append_reals(*batch->find(columns.reals[i]), &out.reals[i].values);
-    }
+    covariates.append(*batch);
   }
   out.ids = ids.take();
-  for (size_t i = 0; i < categories.size(); ++i) {
-    out.categories[i].values = categories[i].take();
-  }
+  out.categories = covariates.take_categories();
+  out.reals = covariates.take_reals();
   out.stats = reader.stats();
   HR_TRY(check_ids(out, where, columns));
   return out;
@@ -236,6 +297,50 @@ Result<SeriesRows> read_series(const Table& table, const SeriesColumns& columns,
   }
   HR_TRY(const auto reader, table.scan(read));
   return read_series(*reader, table.url(), columns);
+}
+
+Result<void> check_static_columns(const Schema& schema, const std::string& where,
+                                  const StaticColumns& columns) {
+  HR_TRY(check_id(schema, where, columns.id));
+  return check_covariates(schema, where, columns.categories, columns.reals);
+}
+
+Result<StaticRows> read_static(BatchReader& reader, const std::string& where,
+                               const StaticColumns& columns) {
+  HR_TRY(check_static_columns(reader.schema(), where, columns));
+  Codes ids;
+  std::vector<int32_t> item;
+  Covariates covariates(columns.categories, columns.reals);
+  for (;;) {
+    HR_TRY(const auto batch, reader.next());
+    if (!batch) {
+      break;
+    }
+    ids.append(*batch->find(columns.id), &item);
+    covariates.append(*batch);
+  }
+  StaticRows out{ids.take(), covariates.take_categories(), covariates.take_reals()};
+  HR_TRY(check_one_row_each(item, out, where, columns.id));  // so the rows are in the ids' order
+  return out;
+}
+
+Result<StaticRows> read_static(const Table& table, const StaticColumns& columns) {
+  HR_TRY(check_static_columns(table.schema(), table.url(), columns));
+  ReadOptions read;
+  read.columns.push_back(columns.id);
+  read.columns.insert(read.columns.end(), columns.categories.begin(), columns.categories.end());
+  read.columns.insert(read.columns.end(), columns.reals.begin(), columns.reals.end());
+  HR_TRY(const auto reader, table.scan(read));
+  return read_static(*reader, table.url(), columns);
+}
+
+std::string first_names(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 5;
+  std::string out;
+  for (size_t i = 0; i < std::min(kShown, names.size()); ++i) {
+    out += (i == 0 ? "" : ", ") + json_quote(names[i]);
+  }
+  return names.size() > kShown ? fmt::format("{} and {} more", out, names.size() - kShown) : out;
 }
 
 Result<Items> list_items(const Table& table, const std::string& id_column) {

@@ -57,6 +57,32 @@ HR_API Result<SeriesRows> read_series(BatchReader& reader, const std::string& wh
 /// What `read_series` would refuse before it reads: names, types, a table without rows.
 HR_API Result<void> check_series_columns(const Table& table, const SeriesColumns& columns = {});
 
+/// Columns of a table with a row per item.
+struct StaticColumns {
+  std::string id = "item_id";
+  std::vector<std::string> categories = {};
+  std::vector<std::string> reals = {};
+};
+
+struct StaticRows {
+  std::vector<std::string> ids;  ///< per row, no two the same
+  std::vector<SeriesRows::Category> categories;
+  std::vector<SeriesRows::Real> reals;
+};
+
+/// Read all of them. Errors as of `read_series`, and `invalid_argument` when an item has more than
+/// one row (names the first).
+HR_API Result<StaticRows> read_static(const Table& table, const StaticColumns& columns);
+HR_API Result<StaticRows> read_static(BatchReader& reader, const std::string& where,
+                                      const StaticColumns& columns);
+
+/// What `read_static` would refuse before it reads: names, types.
+HR_API Result<void> check_static_columns(const Schema& schema, const std::string& where,
+                                         const StaticColumns& columns);
+
+/// `"a", "b", "c"`, and how many more there are: for messages about items.
+HR_API std::string first_names(const std::vector<std::string>& names);
+
 /// Items and their number of rows, in order of appearance.
 struct Items {
   std::vector<std::string> ids;

@@ -136,6 +136,42 @@ std::optional<ParsedStamp> parse_stamp(std::string_view text) {
   return out;
 }
 
+std::optional<int64_t> parse_period(std::string_view text, int year_end_month) {
+  if (const size_t slash = text.find('/'); slash != std::string_view::npos) {
+    const auto first = parse_stamp(text.substr(0, slash));
+    const auto last = parse_stamp(text.substr(slash + 1));
+    const bool is_week = first && last && first->date_only && last->us >= first->us;
+    return is_week ? std::optional(first->us) : std::nullopt;
+  }
+  Reader in(text);
+  int year = 0;
+  int month = year_end_month % 12 + 1;  // the first of the year of a report
+  if (!in.digits(4, &year) || year < 1) {
+    return std::nullopt;
+  }
+  const int begin = year_end_month < 12 ? year - 1 : year;
+  int months = begin * 12 + month - 1;
+  if (in.take('-')) {
+    if (!in.digits(2, &month) || month < 1 || month > 12) {
+      return std::nullopt;
+    }
+    months = year * 12 + month - 1;
+  } else if (in.take('Q')) {
+    int quarter = 0;
+    if (!in.digits(1, &quarter) || quarter < 1 || quarter > 4) {
+      return std::nullopt;
+    }
+    months += 3 * (quarter - 1);
+  }
+  if (!in.empty()) {
+    return std::nullopt;
+  }
+  const std::chrono::year_month_day date(std::chrono::year(months / 12),
+                                         std::chrono::month(static_cast<unsigned>(months % 12) + 1),
+                                         std::chrono::day(1));
+  return std::chrono::sys_days(date).time_since_epoch().count() * kMicrosPerDay;
+}
+
 std::string date_text(int64_t days) {
   constexpr int64_t kYears = int64_t{365} * 30000;  // what year_month_day can hold
   if (days < -kYears || days > kYears) {

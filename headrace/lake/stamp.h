@@ -22,6 +22,11 @@ struct ParsedStamp {
 /// digits beyond microseconds are dropped. nullopt when `text` is none of these.
 HR_API std::optional<ParsedStamp> parse_stamp(std::string_view text);
 
+/// The first instant of a period as pandas names it, and GluonTS writes a start: "2015", "2015-07",
+/// "2015Q3", "2015-06-29/2015-07-05" (a week). Years and quarters are those of a year that ends
+/// with month `year_end_month`, 1 to 12. nullopt when `text` is none of these.
+HR_API std::optional<int64_t> parse_period(std::string_view text, int year_end_month = 12);
+
 /// "2015-07-01T10:00:00" with a fraction if there is one, and "Z" when it is an instant.
 HR_API std::string stamp_text(int64_t us, bool instant);
 /// "2015-07-01".

@@ -7,6 +7,32 @@
 
 namespace headrace::lake {
 
+TEST_CASE("a period is named by its year, month, quarter or week") {
+  struct Case {
+    const char* text;
+    int year_end_month;
+    const char* first;
+  };
+  // pandas 2.3: pd.Period(text, freq).start_time, freq of the year's end such as Q-JAN, Y-JUN.
+  const std::vector<Case> cases = {
+      {"2015", 12, "2015-01-01"},   {"2015-07", 12, "2015-07-01"},
+      {"2015Q3", 12, "2015-07-01"}, {"2015Q1", 1, "2014-02-01"},
+      {"2015Q4", 1, "2014-11-01"},  {"2015Q2", 11, "2015-03-01"},
+      {"2015", 6, "2014-07-01"},    {"2015-07", 6, "2015-07-01"},
+      {"1969Q4", 12, "1969-10-01"}, {"2015-06-29/2015-07-05", 12, "2015-06-29"},
+  };
+  for (const Case& one : cases) {
+    CAPTURE(one.text);
+    CAPTURE(one.year_end_month);
+    CHECK(parse_period(one.text, one.year_end_month) == parse_stamp(one.first)->us);
+  }
+  for (const char* text : {"", "15", "2015-13", "2015-", "2015Q5", "2015Q", "2015-07-01", "0000",
+                           "2015Q31", "2015-07-05/2015-06-29", "2015-06-29/", "/"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_period(text).has_value());
+  }
+}
+
 TEST_CASE("time stamps in the forms that files hold give microseconds since the epoch") {
   struct Case {
     const char* text;

@@ -38,6 +38,10 @@ struct TableOptions {
   /// forecaster's frequency), their tables have a column `timestamp` too.
   std::function<int64_t(int64_t start_us, int64_t index)> stamp = {};
   int64_t wide_start_us = 0;  ///< first stamp of each row of a wide CSV
+  /// JSON lines: the month a year ends with, where a start is named by quarter or year ("2015Q3").
+  int year_end_month = 12;
+  /// JSON lines: feat_static_cat_K must be below the K-th of these; none: any value.
+  std::vector<int64_t> cardinalities = {};
 };
 
 struct FileInfo {

@@ -243,6 +243,8 @@ TEST_CASE("what another host staged is taken in once, with its hash checked") {
   const ImportReport damaged_file = must(registry.import_incoming(shared));
   REQUIRE(damaged_file.conflicts.size() == 1);
   CHECK(damaged_file.conflicts[0].find("stage it again") != std::string::npos);
+  CHECK(damaged_file.added == 1);
+  CHECK(damaged_file.known == 1);  // the retry
   CHECK(must(registry.count({})) == 1);
   must(base::replace_file(file, good));
   must(registry.import_incoming(shared));

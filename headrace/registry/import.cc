@@ -77,7 +77,8 @@ Result<void> insert_aliases(Database* database, const PreparedVersion& prepared,
   return {};
 }
 
-Result<void> insert_one(Database* database, Registry::State* state, const ForeignVersion& foreign,
+/// Whether the version is a new one here, and not what its once key stands for already.
+Result<bool> insert_one(Database* database, Registry::State* state, const ForeignVersion& foreign,
                         const TarOptions& options) {
   HR_TRY(const NewVersion version, without_absent(database, foreign));
   PreparedVersion prepared;
@@ -92,7 +93,8 @@ Result<void> insert_one(Database* database, Registry::State* state, const Foreig
     prepared.header = version.header.dump(0, true);
   }
   HR_TRY(insert_version(database, state->store, &prepared));
-  return insert_aliases(database, prepared, foreign);
+  HR_TRY(insert_aliases(database, prepared, foreign));
+  return !prepared.existed;
 }
 
 }  // namespace
@@ -181,8 +183,8 @@ Result<ImportReport> insert_foreign(Registry::State* state,
           HR_TRY(put_back(artifact));
         }
       }
-      HR_TRY(insert_one(database, state, foreign, options));
-      ++report.added;
+      HR_TRY(const bool is_new, insert_one(database, state, foreign, options));
+      ++(is_new ? report.added : report.known);
     }
     return {};
   };

@@ -54,7 +54,7 @@ struct TarOptions {
 
 struct ImportReport {
   int64_t added = 0;
-  int64_t known = 0;  ///< uid was there already
+  int64_t known = 0;  ///< the uid was there already, or the once key with the same content
   /// Staged versions that were left out, each with the reason. When its once key belongs to other
   /// content, or its JSON is damaged, that is renamed to .mismatch; others are tried again.
   std::vector<std::string> conflicts = {};

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -36,6 +37,8 @@ KEY_BYTES = 250
 CUT = " ... (cut; the whole text is an artifact)"
 BACKOFF_S = 10.0
 BACKOFF_MAX_S = 600.0
+# A run to which something is always added is pushed all the same after so many settling times.
+SETTLE_TIMES_MAX = 60
 PENDING_MAX = 1_000_000
 
 T = TypeVar("T")
@@ -76,6 +79,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     push.add_argument("--pattern", default="")
     push.add_argument("--items", choices=("bundle", "runs"), default="bundle")
     push.add_argument("--give-up", type=float, default=7 * 86400.0)
+    push.add_argument("--settle", type=float, default=60.0)
     for flag in ("--all", "--follow", "--force", "--json"):
         push.add_argument(flag, action="store_true")
     return parser.parse_args(arguments)
@@ -94,17 +98,19 @@ class Report:
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left: int = 0
+    settling: int = 0
+    """Of those left: items of runs that seem to go on."""
 
 
 def _print(report: Report, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(vars(report), indent=2))
+        print(json.dumps(vars(report), indent=2), flush=True)
         return
     for reference in report.pushed:
-        print(reference)
+        print(reference, flush=True)  # with --follow somebody may be reading a pipe
     for note in [*report.notes, *report.errors]:
         print(f"headrace: {note}", file=sys.stderr)
-    if report.left:
+    if report.left > report.settling:
         print(
             f"headrace: {report.left} versions wait; `headrace models list --unpushed` shows why",
             file=sys.stderr,
@@ -121,45 +127,84 @@ class Unit:
     name: str
     uid: str
     versions: list[registry.Version]
-    pushes: list[dict[str, Any]]
+    due: list[dict[str, Any]]
+    """Pushes whose time has come; never empty."""
     run: str | None
     of_items: bool
+    others: list[dict[str, Any]] = field(default_factory=list)
+    """Pushes of the same items whose time has not come: done too once the unit is."""
 
 
-def _units(r: registry.Registry, pushes: Sequence[dict[str, Any]], items: str) -> Iterator[Unit]:
+def _units(
+    r: registry.Registry, pending: Sequence[dict[str, Any]], items: str, now_s: float
+) -> Iterator[Unit]:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for push in pushes:
+    for push in pending:
         version = r.get(f"uid:{push['uid']}")
         run, item = version.lineage["run"], version.lineage["item"]
         if items == "bundle" and run and item and "/" in version.name:
             groups[run, version.name.rpartition("/")[0]].append(push)
-        else:
+        elif _is_due(push, now_s):
             yield Unit(version.name, version.uid, [version], [push], run, False)
     for (run, prefix), members in groups.items():
+        due = [push for push in members if _is_due(push, now_s)]
+        if not due:
+            continue
+        others = [push for push in members if not _is_due(push, now_s)]
         newest: dict[str, registry.Version] = {}
         for version in r.list(f"{prefix}/*", run=run):
-            newest[version.name] = version  # versions come in ascending order
+            if version.lineage["item"]:
+                newest[version.name] = version  # versions come in ascending order
         versions = list(newest.values())
+        # The same set has the same uid, before and after a crash: MLflow is asked for it first.
         digest = blake2b(",".join(sorted(v.uid for v in versions)).encode(), digest_size=16)
-        yield Unit(prefix, digest.hexdigest(), versions, members, run, True)
+        yield Unit(prefix, digest.hexdigest(), versions, due, run, True, others)
+
+
+def _is_due(push: Mapping[str, Any], now_s: float) -> bool:
+    return bool(push["state"] == "waiting" and push["next_us"] <= now_s * 1e6)
+
+
+def is_settled(created_s: Sequence[float], now_s: float, settle_s: float) -> bool:
+    """Whether a run has ended, as far as its versions tell: `created_s` are their times.
+
+    A run under way gets another item every few seconds, and each set of items is a model version
+    in MLflow. So the last one must be older than `settle_s`; the first older than 60 times that
+    is enough too.
+    """
+    age_s = now_s - max(created_s)
+    return age_s >= settle_s or now_s - min(created_s) >= SETTLE_TIMES_MAX * settle_s
+
+
+def _waits_for_more(unit: Unit, settle_s: float, now_s: float) -> bool:
+    if not unit.of_items:
+        return False
+    uids = {push["uid"] for push in unit.due}
+    # What was pushed before does not make the rest older.
+    created_s = [v.created.timestamp() for v in unit.versions if v.uid in uids]
+    return bool(created_s) and not is_settled(created_s, now_s, settle_s)
 
 
 def drain(r: registry.Registry, mirror: Mirror, options: argparse.Namespace) -> Report:
     """Push what is due; an unreachable server ends the pass, another error only its unit."""
-    now = time.time()
+    now_s = time.time()
     pending = r.pushes(TARGET, unfinished_only=True, limit=PENDING_MAX)
-    due = [p for p in pending if p["state"] == "waiting" and p["next_us"] <= now * 1e6]
     report = Report()
-    for unit in _units(r, due, options.items):
+    for unit in _units(r, pending, options.items, now_s):
+        if options.follow and _waits_for_more(unit, options.settle, now_s):
+            report.settling += len(unit.due)
+            continue
         try:
-            remote = mirror.push(r, unit)
+            # The client prints links to runs on stdout, where our report goes.
+            with redirect_stdout(sys.stderr):
+                remote = mirror.push(r, unit)
         except Exception as error:  # what a client raises has no common base
             _note_failure(r, unit, error, options.give_up)
             report.errors.append(f"{unit.name}: {_text_of(error)}")
             if mirror.is_unreachable(error):
                 break
             continue
-        for push in unit.pushes:
+        for push in [*unit.due, *unit.others]:
             done = {**push, "state": "done", "tries": push["tries"] + 1, "remote": remote}
             r.record_push({**done, "error": ""})
         report.pushed.append(f"{unit.name} -> {remote['name']} version {remote['version']}")
@@ -169,7 +214,7 @@ def drain(r: registry.Registry, mirror: Mirror, options: argparse.Namespace) -> 
 
 
 def _note_failure(r: registry.Registry, unit: Unit, error: Exception, give_up_s: float) -> None:
-    for push in unit.pushes:
+    for push in unit.due:
         tries = push["tries"] + 1
         pause = min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(tries - 1, 10))
         r.record_push(

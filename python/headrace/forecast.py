@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast, overload
 
 import numpy as np
@@ -90,6 +90,11 @@ class Table:
     """UTC: stamps with a zone are instants, those without are taken for UTC."""
     allow_missing_columns: bool = False
     """A file that lacks a column of the others gives nulls."""
+    metadata: str | os.PathLike[str] = ""
+    """metadata.json of a GluonTS data set, for its frequency and horizon; empty: beside train/."""
+    static_table: object = ""
+    """A second table with a row per item, as a path or an object with ``__arrow_c_stream__``:
+    categories and static covariates are looked for there too."""
 
 
 @dataclass(frozen=True)
@@ -242,32 +247,40 @@ def _failures(rows: Sequence[tuple[str, str, str]]) -> list[Failure]:
     return [Failure(*row) for row in rows]
 
 
+def _spec(table: object, frequency: str = "") -> tuple[object, dict[str, object]]:
+    """Give the source of a table and how to read it; ``frequency`` is for one that is told none."""
+    given = table if isinstance(table, Table) else Table(table)
+    spec = {f.name: getattr(given, f.name) for f in fields(given) if f.name != "source"}
+    second = given.static_table
+    spec["static_table"] = os.fspath(second) if isinstance(second, (str, os.PathLike)) else ""
+    spec["metadata"] = os.fspath(given.metadata)
+    spec["frequency"] = given.frequency or frequency
+    is_path = isinstance(given.source, (str, os.PathLike))
+    spec["url"] = os.fspath(cast("str", given.source)) if is_path else "table"
+    return given.source, spec
+
+
 def _series(
     table: object, covariates: _Covariates, items: Sequence[str] = (), frequency: str = ""
 ) -> object:
-    """Read a table's series natively; ``frequency`` is for a table that is told none."""
-    given = table if isinstance(table, Table) else Table(table)
-    spec = {
-        "id": given.id,
-        "time": given.time,
-        "target": given.target,
-        "frequency": given.frequency or frequency,
-        "format": given.format,
-        "start": given.start,
-        "aggregate": given.aggregate,
-        "zone": given.zone,
-        "allow_missing_columns": given.allow_missing_columns,
-        "categories": list(covariates.categories),
-        "static_reals": list(covariates.static_reals),
-        "dynamic_reals": list(covariates.dynamic_reals),
-    }
-    if isinstance(given.source, (str, os.PathLike)):
-        spec["url"] = os.fspath(given.source)
-        return native.forecast_load(json.dumps(spec), list(_texts(items)))
-    spec["url"] = "table"
+    """Read a table's series natively."""
+    source, spec = _spec(table, frequency)
+    second = table.static_table if isinstance(table, Table) else None
+    second = None if isinstance(second, (str, os.PathLike)) else second
+    spec |= {name: list(getattr(covariates, name)) for name in _COVARIATES}
+    if isinstance(source, (str, os.PathLike)):
+        return native.forecast_load(json.dumps(spec), list(_texts(items)), second)
     if items:
         raise ValueError("items= chooses rows of a path; choose the rows of a table before")
-    return native.forecast_series(given.source, json.dumps(spec))
+    return native.forecast_series(source, json.dumps(spec), second)
+
+
+def _horizon(table: object, horizon: int) -> dict[str, object]:
+    """Give the horizon as an option; when it is 0, what the metadata of a data set tells."""
+    source, spec = _spec(table)
+    if not horizon and isinstance(source, (str, os.PathLike)):
+        horizon = native.forecast_horizon(json.dumps(spec))
+    return {"horizon": horizon} if horizon else {}
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -313,7 +326,7 @@ def _split(given: Mapping[str, object]) -> tuple[_Options, _Options, _Options]:
 def train(
     table: object,
     *,
-    horizon: int,
+    horizon: int = 0,
     scope: Literal["local"] = "local",
     items: Sequence[str] = (),
     warm_start: Model | None = None,
@@ -325,7 +338,7 @@ def train(
 def train(
     table: object,
     *,
-    horizon: int,
+    horizon: int = 0,
     scope: Literal["global"],
     items: Sequence[str] = (),
     warm_start: Model | None = None,
@@ -336,7 +349,7 @@ def train(
 def train(
     table: object,
     *,
-    horizon: int,
+    horizon: int = 0,
     scope: Literal["local", "global"] = "local",
     items: Sequence[str] = (),
     warm_start: Model | None = None,
@@ -348,7 +361,7 @@ def train(
 
     Args:
         table: a path, a ``Table``, or an object with ``__arrow_c_stream__``.
-        horizon: steps to forecast.
+        horizon: steps to forecast; 0 for what the metadata of a data set tells.
         scope: ``local`` for one model per item, ``global`` for one of all items.
         items: of a path, only these.
         warm_start: begin with the weights of this model; its covariates, and its frequency, are
@@ -361,7 +374,7 @@ def train(
         InvalidArgument: an unknown option (with the nearest name), a value out of range.
         NotFound: the table or a column is not there (lists the columns).
     """
-    given = _named({"horizon": horizon, **train_options})
+    given = _named({**_horizon(table, horizon), **train_options})
     warm, frequency = None, ""
     if warm_start is not None:
         warm, frequency = warm_start._native, str(warm_start.header["frequency"])
@@ -416,7 +429,7 @@ def predict(
 def backtest(
     table: object,
     *,
-    horizon: int,
+    horizon: int = 0,
     scope: Literal["local", "global"] = "local",
     items: Sequence[str] = (),
     threads: int = 0,
@@ -427,14 +440,15 @@ def backtest(
 
     Args:
         table: as for ``train``.
-        horizon: steps to forecast.
+        horizon: steps to forecast; 0 for what the metadata of a data set tells.
         scope: ``local`` or ``global``.
         items: of a path, only these.
         threads: 0 for as many as this process may use.
         progress: called with what is done and the total; may raise to stop.
         **given: options of backtests (windows, stride, retrain), of training and of prediction.
     """
-    train_options, backtest_options, predict_options = _split(_named({"horizon": horizon, **given}))
+    named = _named({**_horizon(table, horizon), **given})
+    train_options, backtest_options, predict_options = _split(named)
     series = _series(table, _covariates(train_options), items)
     result = native.forecast_backtest(
         series,

@@ -28,6 +28,7 @@
 #include "headrace/forecast/options.h"
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_table.h"
+#include "headrace/jobs/score_table.h"
 #include "headrace/jobs/series_table.h"
 
 namespace headrace::python {
@@ -64,46 +65,38 @@ struct SeriesHandle {
 };
 
 jobs::TableSpec spec_of(const std::string& json) {
-  const Json given = or_throw(parse_json(json, "table"));
-  jobs::TableSpec spec;
-  spec.url = given.get_string("url");
-  spec.format = given.get_string("format");
-  spec.id = given.get_string("id");
-  spec.time = given.get_string("time");
-  spec.target = given.get_string("target");
-  spec.frequency = given.get_string("frequency");
-  spec.start = given.get_string("start");
-  spec.aggregate = given.get_string("aggregate", "error");
-  spec.zone = given.get_string("zone");
-  const Json* allow = given.find("allow_missing_columns");
-  spec.allow_missing_columns = allow != nullptr && allow->boolean();
-  const auto texts = [&](const char* name) {
-    std::vector<std::string> list;
-    if (const Json* value = given.find(name); value != nullptr && value->is_array()) {
-      for (const Json& item : value->items()) {
-        list.push_back(item.string());
-      }
-    }
-    return list;
-  };
-  spec.categories = texts("categories");
-  spec.static_reals = texts("static_reals");
-  spec.dynamic_reals = texts("dynamic_reals");
-  return spec;
+  return jobs::table_spec_of(or_throw(parse_json(json, "table")));
 }
 
-SeriesHandle load_path(const std::string& json, const std::vector<std::string>& items) {
+/// A second table in memory; null without one.
+std::unique_ptr<lake::BatchReader> static_rows_of(const nb::object& table) {
+  return table.is_none() ? nullptr : reader_of_object(table);
+}
+
+SeriesHandle load_path(const std::string& json, const std::vector<std::string>& items,
+                       const nb::object& static_table) {
   const jobs::TableSpec spec = spec_of(json);
+  const std::unique_ptr<lake::BatchReader> static_rows = static_rows_of(static_table);
   std::optional<Result<jobs::SeriesTable>> table;
-  run_waiting(nb::none(), [&](Waiting*) { table = jobs::load_series(spec, items); });
+  run_waiting(nb::none(),
+              [&](Waiting*) { table = jobs::load_series(spec, items, static_rows.get()); });
   return {or_throw(*std::move(table)).set};
 }
 
-SeriesHandle load_object(const nb::object& table, const std::string& json) {
+SeriesHandle load_object(const nb::object& table, const std::string& json,
+                         const nb::object& static_table) {
   const jobs::TableSpec spec = spec_of(json);
   const std::unique_ptr<lake::BatchReader> reader = reader_of_object(table);
+  const std::unique_ptr<lake::BatchReader> static_rows = static_rows_of(static_table);
   const nb::gil_scoped_release release;
-  return {or_throw(jobs::series_of(*reader, spec))};
+  return {or_throw(jobs::series_of(*reader, spec, static_rows.get()))};
+}
+
+/// The horizon that the metadata of a data set tells; 0: none.
+int64_t horizon_of(const std::string& json) {
+  const jobs::TableSpec spec = spec_of(json);
+  const nb::gil_scoped_release release;
+  return or_throw(jobs::settle_table(spec)).horizon;
 }
 
 template <typename Options>
@@ -244,102 +237,16 @@ nb::tuple predict(const std::vector<std::pair<std::string, Model>>& models, bool
                         failures_of(errors));
 }
 
-lake::Column text_column(const std::string& name) {
-  lake::Column column;
-  column.field.name = name;
-  column.field.type = lake::Type::string;
-  return column;
-}
-
-lake::Column real_column(const std::string& name) {
-  lake::Column column;
-  column.field.name = name;
-  column.field.type = lake::Type::float64;
-  return column;
-}
-
-constexpr const char* kMetricNames[] = {"mase",  "smape",       "mean_wql",    "nd",   "rmse",
-                                        "nrmse", "coverage_80", "coverage_90", "crps", "width_80"};
-
-/// One row of metrics; what cannot be said is null.
-void add_metrics(const forecast::Metrics& metrics, std::vector<lake::Column>* columns) {
-  const std::map<std::string, double> named = metrics.named();
-  for (lake::Column& column : *columns) {
-    const auto found = named.find(column.field.name);
-    column.reals.push_back(found == named.end() ? 0.0 : found->second);
-    column.validity.push_back(found == named.end() ? 0 : 1);
-  }
-}
-
-std::vector<lake::Column> metric_columns() {
-  std::vector<lake::Column> columns;
-  for (const char* name : kMetricNames) {
-    columns.push_back(real_column(name));
-  }
-  return columns;
-}
-
-/// A row per item and method.
-lake::Batch item_batch(const forecast::Comparison& comparison) {
-  lake::Column id = text_column("item_id");
-  lake::Column method = text_column("method");
-  std::vector<lake::Column> metrics = metric_columns();
-  for (const forecast::Scoreboard* board :
-       {&comparison.model, &comparison.seasonal_naive, &comparison.naive2}) {
-    for (const forecast::Scoreboard::Item& item : board->items()) {
-      id.codes.push_back(static_cast<int32_t>(id.dictionary.size()));
-      id.dictionary.push_back(item.id);
-      method.codes.push_back(static_cast<int32_t>(method.dictionary.size()));
-      method.dictionary.push_back(item.method);
-      add_metrics(item.metrics, &metrics);
-    }
-  }
-  lake::Batch batch;
-  batch.columns = {std::move(id), std::move(method)};
-  std::move(metrics.begin(), metrics.end(), std::back_inserter(batch.columns));
-  return batch;
-}
-
-/// A row per step ahead, of the model.
-lake::Batch step_batch(const forecast::Scoreboard& board) {
-  lake::Column step;
-  step.field = {.name = "step", .type = lake::Type::int64};
-  std::vector<lake::Column> metrics = metric_columns();
-  for (size_t k = 0; k < board.steps().size(); ++k) {
-    step.integers.push_back(static_cast<int64_t>(k) + 1);
-    add_metrics(board.step(static_cast<int>(k)), &metrics);
-  }
-  lake::Batch batch;
-  batch.columns = {std::move(step)};
-  std::move(metrics.begin(), metrics.end(), std::back_inserter(batch.columns));
-  return batch;
-}
-
-std::map<std::string, double> total_of(const forecast::Scoreboard& board,
-                                       const forecast::Scoreboard& reference) {
-  const forecast::Metrics total = board.total();
-  std::map<std::string, double> named = total.named();
-  const std::pair<const char*, double> more[] = {
-      {"median_mase", board.median_mase()},
-      {"mean_item_wql", board.mean_item_wql()},
-      {"owa", forecast::overall_weighted_average(total, reference.total())}};
-  for (const auto& [name, value] : more) {
-    if (std::isfinite(value)) {
-      named.emplace(name, value);
-    }
-  }
-  return named;
-}
-
 nb::tuple scores_of(const forecast::Comparison& comparison,
                     std::vector<forecast::ItemError> errors) {
   errors.insert(errors.end(), comparison.errors.begin(), comparison.errors.end());
   nb::dict totals;
-  totals["model"] = nb::cast(total_of(comparison.model, comparison.naive2));
-  totals["seasonal_naive"] = nb::cast(total_of(comparison.seasonal_naive, comparison.naive2));
-  totals["naive2"] = nb::cast(total_of(comparison.naive2, comparison.naive2));
-  return nb::make_tuple(totals, rows_of(item_batch(comparison)),
-                        rows_of(step_batch(comparison.model)), failures_of(errors),
+  const forecast::Scoreboard& reference = comparison.naive2;
+  totals["model"] = nb::cast(comparison.model.named_totals(reference));
+  totals["seasonal_naive"] = nb::cast(comparison.seasonal_naive.named_totals(reference));
+  totals["naive2"] = nb::cast(reference.named_totals(reference));
+  return nb::make_tuple(totals, rows_of(jobs::item_scores(comparison)),
+                        rows_of(jobs::step_scores(comparison.model)), failures_of(errors),
                         comparison.notes);
 }
 
@@ -477,8 +384,9 @@ void bind_types(nb::module_& m) {
 void bind_forecast(nb::module_& m) {
   bind_types(m);
   m.def("forecast_options", &options_list, "of"_a);
-  m.def("forecast_load", &load_path, "spec"_a, "items"_a);
-  m.def("forecast_series", &load_object, "table"_a, "spec"_a);
+  m.def("forecast_load", &load_path, "spec"_a, "items"_a, "static_table"_a.none());
+  m.def("forecast_series", &load_object, "table"_a, "spec"_a, "static_table"_a.none());
+  m.def("forecast_horizon", &horizon_of, "spec"_a);
   m.def("forecast_train_local", &train_local, "series"_a, "options"_a, "warm"_a.none(), "threads"_a,
         "progress"_a.none());
   m.def("forecast_train_global", &train_global, "series"_a, "options"_a, "warm"_a.none(),

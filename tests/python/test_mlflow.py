@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -266,6 +267,84 @@ print(json.dumps([data.params, data.metrics, alias, items]))
     assert alias == "run-9"
     assert items["columns"] == ["item", "version", "mase"]
     assert len(items["data"]) == 12
+
+
+class Follower:
+    """`headrace models push --follow`, read pass by pass."""
+
+    def __init__(self, binary: Path, uri: str, folder: Path, *words: str, **env: str) -> None:
+        self._process = subprocess.Popen(
+            [str(binary), "models", "push", "--follow", "--json", "--mlflow", uri, *words],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **env, "HEADRACE_REGISTRY": str(folder)},
+        )
+        self._deadline = threading.Timer(180, self._process.kill)
+        self._deadline.start()
+
+    def next_pass(self) -> dict[str, object]:
+        """The report of the next pass."""
+        text = ""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            text += line
+            if line == "}\n":
+                return json.loads(text)
+        raise AssertionError(f"the pusher ended with {self._process.wait(60)}: {text}")
+
+    def pass_that_pushed(self) -> list[str]:
+        while True:
+            report = self.next_pass()
+            assert report["errors"] == []
+            if report["pushed"]:
+                return report["pushed"]
+
+    def kill(self) -> None:
+        self._deadline.cancel()
+        self._process.kill()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+def test_following_a_run_makes_one_version_of_each_settled_set(
+    r, headrace_binary, run_headrace, environment, server, ask
+) -> None:
+    def item(i: int) -> None:
+        add(r, f"trickle/H{i}", i, metrics={"mase": float(i)}, run="run-t", item=f"H{i}")
+        r.request_push(f"trickle/H{i}", "mlflow")
+
+    item(0)
+    follow = [headrace_binary, server.uri, r.folder]
+    held = Follower(*follow, "--settle", "3600", **environment)
+    try:
+        for i in range(1, 3):  # a run under way: each pass finds more items than the last
+            report = held.next_pass()
+            assert report["pushed"] == []
+            assert report["left"] == report["settling"] == i
+            item(i)
+    finally:
+        held.kill()
+    assert ask(VERSIONS, name="trickle") == []
+
+    settled = Follower(*follow, "--settle", "0", **environment)
+    try:
+        assert settled.pass_that_pushed() == ["trickle -> trickle version 1"]
+        assert settled.next_pass()["pushed"] == []  # nothing is new
+        item(3)
+        assert settled.pass_that_pushed() == ["trickle -> trickle version 2"]
+    finally:
+        settled.kill()
+    assert r.pushes("mlflow") == []
+
+    # As after a crash between MLflow's answer and our record of it: the set is found by its tag.
+    for row in r.pushes("mlflow", unfinished_only=False):
+        r.record_push({**row, "state": "waiting", "next_us": 0})
+    done = run_headrace("models", "push", "--mlflow", server.uri, env=environment)
+    assert done.returncode == 0, done.stderr
+    versions = ask(VERSIONS, name="trickle")
+    assert sorted(tags["headrace.items"] for _, _, tags, _, _ in versions) == ["3", "4"]
+    rows = r.pushes("mlflow", unfinished_only=False)
+    assert {(row["state"], str(row["remote"]["version"])) for row in rows} == {("done", "2")}
 
 
 def test_names_that_meet_in_mlflow_are_kept_apart(

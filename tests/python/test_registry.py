@@ -432,3 +432,70 @@ def test_a_file_in_the_place_of_a_removed_registry_is_free(tmp_path: Path) -> No
         if other.stat().st_ino == number:
             break
     sqlite3.connect(other).close()
+
+
+def test_what_other_hosts_staged_is_taken_in_once(r: registry.Registry, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    first = registry.stage(
+        shared, "m4/H1", WEIGHTS, kind="deepar", header={"horizon": 48}, metrics={"mase": 0.9},
+        params={"cells": 40}, run="r1", item="H1", once="r1/H1", files={"notes.txt": b"hello"},
+    )  # fmt: skip
+    second = registry.stage(shared, "m4/H2", {"w": np.ones(2, "f4")}, run="r1", item="H2")
+    assert r.import_incoming(shared) == 2
+
+    version = r.get("run:r1/H1")
+    assert (version.uid, version.reference, version.once) == (first, "m4/H1:1", "r1/H1")
+    assert version.metrics == {"mase": 0.9}
+    assert version.params == {"cells": "40"}
+    assert r.load("m4/H1").header["horizon"] == 48
+    for name, weight in r.load("m4/H1").weights.items():
+        assert (weight == WEIGHTS[name]).all()
+    [copied] = [p for p in r.get_files("m4/H1", tmp_path / "out") if p.name == "notes.txt"]
+    assert copied.read_bytes() == b"hello"
+    assert r.get(f"uid:{second}").name == "m4/H2"
+    assert r.verify(deep=True) == []
+
+    assert list(shared.iterdir()) == []  # all of it lies in the registry now
+    assert r.import_incoming(shared) == 0
+
+
+def test_a_staged_version_that_is_there_already_is_no_new_one(
+    r: registry.Registry, tmp_path: Path
+) -> None:
+    here = r.add("m", WEIGHTS, kind="deepar", once="k")
+    registry.stage(tmp_path / "shared", "m", WEIGHTS, kind="deepar", once="k")
+    assert r.import_incoming(tmp_path / "shared") == 0
+    assert [v.uid for v in r.list("m")] == [here.uid]
+
+
+def test_a_conflict_or_damage_stops_no_other_staged_version(
+    r: registry.Registry, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    r.add("m", WEIGHTS, kind="deepar", once="k")
+    conflicting = registry.stage(shared, "m", {"w": np.ones(2, "f4")}, kind="deepar", once="k")
+    before = set(shared.iterdir())
+    damaged = registry.stage(shared, "damaged", {"w": np.full(2, 2.0, "f4")})
+    [model] = [p for p in set(shared.iterdir()) - before if p.suffix != ".json"]
+    model.chmod(0o644)
+    model.write_bytes(model.read_bytes()[:-1])
+    whole = registry.stage(shared, "whole", {"w": np.full(2, 3.0, "f4")})
+
+    with pytest.raises(headrace.Mismatch) as told:
+        r.import_incoming(shared)
+    assert f"{conflicting}.mismatch" in str(told.value)
+    assert damaged in str(told.value)
+    assert r.get("whole").uid == whole
+    assert [v.name for v in r.list()] == ["m", "whole"]
+    assert r.load("m").weights["scale"] == 3.0
+    assert (shared / f"{conflicting}.mismatch").exists()
+    # The conflict lies aside; what is damaged is told again until it is staged anew.
+    with pytest.raises(headrace.Mismatch, match=damaged):
+        r.import_incoming(shared)
+
+
+def test_a_folder_that_is_not_there_cannot_be_taken_in(
+    r: registry.Registry, tmp_path: Path
+) -> None:
+    with pytest.raises(headrace.NotFound, match="no-such-folder"):
+        r.import_incoming(tmp_path / "no-such-folder")

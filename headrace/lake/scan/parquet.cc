@@ -11,6 +11,7 @@
 #include <parquet/statistics.h>
 
 #include <algorithm>
+#include <array>
 
 #include "headrace/base/checksum.h"
 #include "headrace/base/json.h"
@@ -260,6 +261,16 @@ Result<std::unique_ptr<RowGroupRows>> ArrowParquetFile::read(int row_group,
   });
 }
 
+/// Whether a file that cannot be read was written as Parquet at all ("PARE": encrypted).
+bool begins_as_parquet(const Storage& storage, const std::string& path,
+                       const ByteCounter& counter) {
+  std::array<char, 4> begin{};
+  const auto stream = storage.stream(path, false, counter);
+  const auto count = stream.ok() ? (*stream)->read(begin) : Result<int64_t>(int64_t{0});
+  const std::string_view magic(begin.data(), begin.size());
+  return !count.ok() || magic == "PAR1" || magic == "PARE";
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const ParquetFile>> ParquetFile::open(const Storage& storage,
@@ -269,13 +280,20 @@ Result<std::shared_ptr<const ParquetFile>> ParquetFile::open(const Storage& stor
     return told(
         Error{Errc::corrupt, path + ": the file is empty; a Parquet file has 12 bytes at least"});
   }
-  return reading(path, [&]() -> Result<std::shared_ptr<const ParquetFile>> {
+  auto opened = reading(path, [&]() -> Result<std::shared_ptr<const ParquetFile>> {
     HR_TRY(auto file, storage.state().open(path, counter));
     const auto reader = parquet::ParquetFileReader::Open(file, reader_properties());
     auto out = std::make_shared<ArrowParquetFile>(storage, path, reader->metadata());
     HR_TRY(out->learn());
     return std::shared_ptr<const ParquetFile>(std::move(out));
   });
+  const bool damaged = !opened.ok() && opened.error().code() == Errc::corrupt;
+  if (damaged && !begins_as_parquet(storage, path, counter)) {
+    return Error{Errc::corrupt, path +
+                                    ": it does not begin with PAR1 and so is no Parquet file; "
+                                    "name its format, or take it out of the table"};
+  }
+  return opened;
 }
 
 }  // namespace headrace::lake::scan

@@ -35,7 +35,6 @@ class StaticTable {
   /// them).
   Result<void> join(const TableSpec& spec, lake::SeriesRows* rows) const;
 
-
  private:
   const lake::Schema& schema() const;
 

@@ -22,17 +22,18 @@ if [ -n "$(git status --porcelain)" ]; then
   git status --short >&2
 fi
 
-# The mirror this machine uses, whichever way it is written down.
-mirror() {
-  cat /etc/apt/sources.list.d/*.sources 2>/dev/null | awk 'tolower($1) == "uris:" {print $2; exit}'
-  cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
-    sed -nE 's/^deb +(\[[^]]*\] +)?([^ ]+) .*/\2/p' | head -1
+# The mirrors this machine uses, whichever way they are written down; either kind may be absent.
+mirrors() {
+  find /etc/apt/sources.list.d -name '*.sources' -exec awk 'tolower($1) == "uris:" {print $2}' {} +
+  find /etc/apt/sources.list /etc/apt/sources.list.d -name '*.list' \
+    -exec sed -nE 's/^deb +(\[[^]]*\] +)?([^ ]+) .*/\2/p' {} + 2>/dev/null || true
 }
 
 rm -rf "$fresh"
 mkdir -p "$fresh"
 echo "fresh: debootstrap into $fresh"
-url=$(mirror | head -1)
+url=$(mirrors | sed -n 1p)
+[ -n "$url" ] || { echo "fresh: no mirror in /etc/apt/sources.list*; name one there" >&2; exit 1; }
 debootstrap --variant=minbase --include=ca-certificates bookworm "$fresh" "$url" >"$fresh.log" 2>&1 ||
   { tail -20 "$fresh.log" >&2; exit 1; }
 

@@ -5,7 +5,8 @@
 per series with the reference's scores. A ratio is the geometric mean over series of ours / theirs,
 each the mean over seeds; its goal is one plus two standard errors, made of the reference's own
 spread between seeds. `defaults`: the example pipeline as it is, all series, one run per seed; with
---cut at an earlier origin, on hours that no default was chosen on.
+--cut at an earlier origin, on hours that no default was chosen on. `starts`: local models that
+start from global ones, beside local models that start from nothing.
 """
 
 import json
@@ -22,6 +23,7 @@ from headrace_runs import (
     read_quantiles,
     run_local,
     run_pipeline,
+    start_pipeline,
     write_earlier,
     write_lake,
 )
@@ -140,6 +142,30 @@ def defaults(options: object, figures: Figures) -> dict:
     return kept
 
 
+def starts(options: object, figures: Figures) -> dict:
+    """Local models of every ninth series, started from the global ones and from nothing."""
+    train, test = m4_hourly()
+    items = sorted(train)[::9]
+    kept: dict[str, dict] = {"warm": {}, "cold": {}}
+    for seed in range(1, options.seeds + 1):
+        for name, runs in kept.items():
+            with tempfile.TemporaryDirectory() as path:
+                folder = pathlib.Path(path)
+                pipeline = folder / "pipeline.json"
+                pipeline.write_text(json.dumps(start_pipeline(items, name == "warm")))
+                usage = run_pipeline(pipeline, folder, {"seed": seed})
+                runs[str(seed)] = scores_of(read_quantiles(folder), train, test)
+            told = pooled(list(runs[str(seed)].values()))
+            words = ", ".join(f"{key} {value:.4f}" for key, value in told.items())
+            print(f"seed {seed}, {name}: {words}, CPU {usage.cpu_seconds:.0f} s", flush=True)
+    for key in ("mean_wql", "mean_item_wql", "mean_mase", "median_mase", "coverage_80"):
+        for name, runs in kept.items():
+            values = [pooled(list(scores.values()))[key] for scores in runs.values()]
+            note = f"{len(items)} series, {options.seeds} seeds"
+            figures.add(f"starts: {key}, {name}", float(np.mean(values)), note=note)
+    return kept
+
+
 def report(figures: Figures, found: Sequence[dict], naive: dict, note: str) -> None:
     """Figures of all seeds beside their goals and beside seasonal naive."""
     quantile_losses = [one["mean_wql"] for one in found]
@@ -162,8 +188,8 @@ def report(figures: Figures, found: Sequence[dict], naive: dict, note: str) -> N
 def main() -> int:
     """Score, print, and keep the scores of each item under benchmarks/results/."""
     parser = argument_parser(__doc__)
-    parser.add_argument("protocol", choices=("parity", "defaults"))
-    parser.add_argument("--seeds", type=int, help="default: 3 for parity, 5 for defaults")
+    parser.add_argument("protocol", choices=("parity", "defaults", "starts"))
+    parser.add_argument("--seeds", type=int, help="default: 3, 5 for defaults")
     parser.add_argument("--items", type=int, default=0, help="defaults: only the first so many")
     parser.add_argument(
         "--cut", type=int, default=0, help="defaults: forecast from so many hours before the end"
@@ -175,9 +201,11 @@ def main() -> int:
         parser.error("--items and --cut exclude each other")
     if options.cut and options.cut < HORIZON:
         parser.error(f"--cut must be {HORIZON} at least: the hours to forecast come out of it")
-    options.seeds = options.seeds or {"parity": 3, "defaults": 5}[options.protocol]
+    options.seeds = options.seeds or {"parity": 3, "defaults": 5, "starts": 3}[options.protocol]
     figures = Figures()
-    scores = {"parity": parity, "defaults": defaults}[options.protocol](options, figures)
+    scores = {"parity": parity, "defaults": defaults, "starts": starts}[options.protocol](
+        options, figures
+    )
     if options.keep:
         document = {"machine": machine(), "protocol": options.protocol, "scores": scores}
         options.keep.write_text(json.dumps(document, indent=1) + "\n")

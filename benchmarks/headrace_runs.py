@@ -74,6 +74,32 @@ def local_pipeline(items: Sequence[str], lake: pathlib.Path, train: Mapping, slo
     return {"name": "benchmark", "properties": {"activities": activities}}
 
 
+def start_pipeline(items: Sequence[str], warm: bool) -> dict:
+    """The example with these items, each taken as its local model says: warm, or from nothing."""
+    pipeline = json.loads((EXAMPLE / "pipeline.json").read_text())
+    properties = pipeline["properties"]
+    properties["parameters"]["table"]["defaultValue"] = str(LAKE)
+    properties["parameters"]["actuals"]["defaultValue"] = str(EXAMPLE / "test.parquet")
+    by_name = {activity["name"]: activity for activity in properties["activities"]}
+    each = by_name["TrainEach"]["typeProperties"]
+    each["items"] = list(items)
+    train = each["activities"][0]["typeProperties"]
+    train["choose"] = False
+    if not warm:
+        del train["warm_start"]
+        train["train"] = {name: train["train"][name] for name in ("horizon", "seed")}
+        by_name["TrainEach"]["dependsOn"] = []
+        properties["activities"] = [
+            activity
+            for activity in properties["activities"]
+            if activity["name"] not in ("Items", "TrainGlobal")
+        ]
+    else:
+        by_name["TrainEach"]["dependsOn"] = by_name["TrainEach"]["dependsOn"][1:]
+        properties["activities"].remove(by_name["Items"])
+    return pipeline
+
+
 def run_pipeline(
     pipeline: pathlib.Path, folder: pathlib.Path, parameters: Mapping[str, object]
 ) -> Usage:

@@ -18,6 +18,7 @@ SCRIPTS = [
     ("forecast_gluonts.py", [], ["--steps", "50", "--repeats", "1"]),
     ("forecast_accuracy.py", ["parity", "--reuse"], ["parity", "--reuse", "--seeds", "1"]),
     ("forecast_accuracy.py", ["defaults"], ["defaults", "--seeds", "1", "--items", "8"]),
+    ("forecast_accuracy.py", ["starts"], ["starts", "--seeds", "1"]),
     ("flow_engine.py", [], ["--quick"]),
     ("registry_mlflow.py", ["--large"], ["--quick"]),
 ]

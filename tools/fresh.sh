@@ -52,9 +52,10 @@ done
 
 git clone -q "$source_tree" "$fresh/srv/headrace"
 
-# Folders that pip's settings name (indexes of files) appear in the fresh system, read-only.
+# Folders that pip's settings name (indexes of files) appear in the fresh system, read-only; an
+# index by the usual name links to files beside it.
 folders=$({ python3 -m pip config list 2>/dev/null; env | grep '^PIP_'; } |
-  grep -oE "(file://)?/[^'\" ,\\]+" | sed 's#^file://##' | sort -u)
+  grep -oE "(file://)?/[^'\" ,\\]+" | sed -E 's#^file://##; s#/simple/?$##' | sort -u)
 
 export fresh commands folders
 # A mount namespace of its own: whatever is mounted goes away with it.

@@ -6,8 +6,10 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -320,7 +322,15 @@ TEST_CASE("a log that somebody holds is busy, or waited for") {
 
   patient.lock_wait = std::chrono::seconds(20);
   bool opened = false;
-  Thread other("opener", [&] { opened = AppendLog::open(path, patient, ignore).ok(); });
+  std::atomic<bool> refused{false};
+  Thread other("opener", [&] {
+    refused = !AppendLog::open(path, {}, ignore).ok();
+    opened = AppendLog::open(path, patient, ignore).ok();
+  });
+  const Deadline deadline = Deadline::in(std::chrono::seconds(20));
+  while (!refused && !deadline.passed()) {
+    std::this_thread::yield();
+  }
   holder.reset();
   other.join();
 

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -72,14 +73,49 @@ void forget_board(void* pages) {
   }
 }
 
-Result<void> make_private_folders(const Path& folder) {
-  HR_TRY(make_folders(folder.parent_path()));
-  for (const Path& place : {folder.parent_path(), folder}) {
-    if (::mkdir(place.c_str(), 0700) != 0 && errno != EEXIST) {
-      return errno_error(errno, "making folder " + place.string());
-    }
+/// A folder below one where everybody may write: another user may have been there first.
+Result<void> make_private_folder(const Path& place) {
+  struct stat info = {};
+  if (::mkdir(place.c_str(), 0700) == 0) {
+    return {};
+  }
+  if (errno != EEXIST || ::lstat(place.c_str(), &info) != 0) {
+    return errno_error(errno, "making folder " + place.string());
+  }
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) {
+    return Error{Errc::io, place.string() + " is no folder of this user; remove it"};
+  }
+  if ((info.st_mode & 077U) != 0 && ::chmod(place.c_str(), 0700) != 0) {
+    return errno_error(errno, "closing " + place.string() + " to others");
   }
   return {};
+}
+
+Result<void> make_board_folder(const BoardOptions& options, const Path& folder) {
+  if (!options.folder.empty()) {
+    return make_folders(folder);
+  }
+  HR_TRY(make_folders(folder.parent_path().parent_path()));
+  HR_TRY(make_private_folder(folder.parent_path()));
+  return make_private_folder(folder);
+}
+
+/// The file of a board, locked for as long as it is open before anybody can see it by its name.
+Result<Fd> make_board_file(const Path& path) {
+  const Path made = path.string() + ".new";
+  ::unlink(made.c_str());  // the name is ours alone: it holds our pid and start
+  HR_TRY(auto fd, open_file(made, O_RDWR | O_CREAT | O_EXCL, 0600));
+  // Space is reserved now: a full /dev/shm must not kill the process with SIGBUS later.
+  int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(kBoardBytes));
+  if (error == 0 &&
+      (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || ::link(made.c_str(), path.c_str()) != 0)) {
+    error = errno;
+  }
+  ::unlink(made.c_str());
+  if (error != 0) {
+    return errno_error(error, "making the metrics board " + path.string());
+  }
+  return fd;
 }
 
 }  // namespace
@@ -147,6 +183,7 @@ struct Board::State {
   bool keep = false;
   bool own_folder = false;  ///< it was not named: an empty one is nobody's
   std::byte* pages = nullptr;
+  Fd fd;  ///< its lock says that we live
 
   Mutex mu;  // leaf; counting takes no lock, only the making of handles does
   std::map<std::string, const BoardEntry*, std::less<>> known HR_GUARDED_BY(mu);
@@ -234,17 +271,13 @@ Board::~Board() = default;
 
 Result<std::unique_ptr<Board>> Board::create(const BoardOptions& options) {
   const Path folder = options.folder.empty() ? board_folder(options.run) : options.folder;
-  HR_TRY(make_private_folders(folder));
+  HR_TRY(make_board_folder(options, folder));
   const uint64_t ticks = start_ticks_of(::getpid()).value_or(0);
   const Path path = folder / (std::to_string(::getpid()) + "-" + std::to_string(ticks) + ".board");
-  HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT | O_EXCL, 0600));
-  // Reserved now: a full /dev/shm must not kill the process with SIGBUS later.
-  const int refused = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(kBoardBytes));
-  void* pages = refused != 0
-                    ? MAP_FAILED
-                    : ::mmap(nullptr, kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  HR_TRY(auto fd, make_board_file(path));
+  void* pages = ::mmap(nullptr, kBoardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (pages == MAP_FAILED) {
-    const int error = refused != 0 ? refused : errno;
+    const int error = errno;
     ::unlink(path.c_str());
     return errno_error(error, "making the metrics board " + path.string());
   }
@@ -253,6 +286,7 @@ Result<std::unique_ptr<Board>> Board::create(const BoardOptions& options) {
   state->keep = options.keep;
   state->own_folder = options.folder.empty();
   state->pages = static_cast<std::byte*>(pages);
+  state->fd = std::move(fd);
   remember_board(pages);
   BoardHeader& head = state->header();
   head.header_bytes = 4096;

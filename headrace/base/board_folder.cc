@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/base/board_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 
 #include "headrace/base/clock.h"
@@ -17,8 +20,9 @@ namespace {
 Path boards_root() {
   struct statvfs space = {};
   constexpr uint64_t kNeeded = uint64_t{16} << 20;
+  // Its size, not what is free: all processes of a run must come to the same answer.
   const bool roomy =
-      ::statvfs("/dev/shm", &space) == 0 && uint64_t{space.f_bavail} * space.f_frsize >= kNeeded;
+      ::statvfs("/dev/shm", &space) == 0 && uint64_t{space.f_blocks} * space.f_frsize >= kNeeded;
   std::error_code code;
   const Path root = roomy ? Path("/dev/shm") : std::filesystem::temp_directory_path(code);
   return root / ("headrace-" + std::to_string(::getuid()));
@@ -66,34 +70,30 @@ std::vector<Path> boards_in(const Path& folder) {
 }
 
 bool board_is_alive(const Path& board) {
-  const std::string name = board.stem().string();
-  const char* end = name.data() + name.size();
-  int64_t pid = -1;
-  uint64_t ticks = 0;
-  const auto first = std::from_chars(name.data(), end, pid);
-  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '-') {
-    return false;
-  }
-  const auto second = std::from_chars(first.ptr + 1, end, ticks);
-  return second.ec == std::errc() && second.ptr == end && start_ticks_of(pid) == ticks;
+  const auto fd = open_file(board, O_RDONLY | O_NOFOLLOW);
+  return fd.ok() && ::flock(fd->get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 void remove_dead_boards(const Path& folder) {
-  for (const Path& board : boards_in(folder)) {
-    if (!board_is_alive(board)) {
-      ::unlink(board.c_str());
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
+    const Path extension = entry.path().extension();
+    if ((extension == ".board" || extension == ".new") && !board_is_alive(entry.path())) {
+      ::unlink(entry.path().c_str());
     }
   }
   ::rmdir(folder.c_str());  // fails while something is in it
 }
 
-void remove_old_boards(std::chrono::hours age) {
+void remove_left_boards(Micros age) {
   const Micros before = system_clock().wall() - age;
   std::error_code code;
   for (const auto& entry : std::filesystem::directory_iterator(boards_root(), code)) {
     struct stat info = {};
-    if (::stat(entry.path().c_str(), &info) == 0 &&
-        Micros(std::chrono::seconds(info.st_mtime)) < before) {
+    const bool left = ::lstat(entry.path().c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+                      Micros(std::chrono::seconds(info.st_mtime)) < before;
+    const auto boards = left ? boards_in(entry.path()) : std::vector<Path>();
+    if (left && std::none_of(boards.begin(), boards.end(), board_is_alive)) {
       remove_dead_boards(entry.path());
     }
   }

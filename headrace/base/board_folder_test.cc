@@ -50,7 +50,7 @@ TEST_CASE("a board without a folder lies with its run's, and leaves no folder be
   CHECK(boards_in(board_folder(run)).empty());
 }
 
-TEST_CASE("boards of processes that are gone are known by pid and start, and removed") {
+TEST_CASE("boards of processes that are gone are known by their locks, and removed") {
   const TestFolder folder;
   const auto board = *Board::create({.folder = folder / "run"});
   const Path dead = dead_board(folder / "run");
@@ -65,7 +65,52 @@ TEST_CASE("boards of processes that are gone are known by pid and start, and rem
   remove_dead_boards(folder / "run");
 
   CHECK(boards_in(folder / "run") == std::vector<Path>{board->path()});
+  CHECK(board_is_alive(board->path()));
   CHECK(start_ticks_of(99'999'999) == std::nullopt);
+}
+
+TEST_CASE("what a killed run left is removed, what belongs to a run that lives is not") {
+  const std::string mark = "test-" + std::to_string(::getpid());
+  BoardOptions options;
+  options.run = mark + "-lives";
+  const auto board = *Board::create(options);
+  const Path worker = dead_board(board_folder(options.run));  // its engine has not looked yet
+  const Path left = dead_board(board_folder(mark + "-killed"));
+  REQUIRE(replace_file(left.string() + ".new", "x").ok());
+
+  remove_left_boards(std::chrono::hours(1));
+  CHECK(std::filesystem::exists(left));
+  remove_left_boards(-std::chrono::seconds(2));  // stamps of files may lag behind the clock
+
+  CHECK(!std::filesystem::exists(left.parent_path()));
+  CHECK(std::filesystem::exists(worker));
+  CHECK(std::filesystem::exists(board->path()));
+  ::unlink(worker.c_str());
+}
+
+TEST_CASE("the folders of boards are closed to others; one of another user is not used") {
+  BoardOptions options;
+  options.run = "test-open-" + std::to_string(::getpid());
+  const auto board = *Board::create(options);  // makes the folder around
+  options.run += "-next";
+  const Path next = board_folder(options.run);
+  REQUIRE(make_folders(next).ok());
+  std::filesystem::permissions(next, std::filesystem::perms::all);
+  {
+    const auto second = *Board::create(options);
+    CHECK(std::filesystem::status(next).permissions() == std::filesystem::perms::owner_all);
+  }
+  REQUIRE(!std::filesystem::exists(next));
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: only root can give a folder to another user");
+    return;
+  }
+  REQUIRE(make_folders(next).ok());
+  REQUIRE(::chown(next.c_str(), 65534, 65534) == 0);
+  const auto refused = Board::create(options);
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().message().find("no folder of this user; remove it") != std::string::npos);
+  std::filesystem::remove(next);
 }
 
 TEST_CASE("the sum of boards: counters and histograms add up, gauges are the first's") {

@@ -27,7 +27,7 @@ std::unique_ptr<base::Board> make_board(const std::string& run_id) {
   if (run_id.empty()) {
     return nullptr;
   }
-  base::remove_old_boards();
+  base::remove_left_boards();
   base::remove_dead_boards(base::board_folder(run_id));  // of an engine that was killed
   base::BoardOptions options;
   options.run = run_id;
@@ -243,7 +243,7 @@ Json run_metrics(const base::Path& run_folder, std::string_view run_id) {
       if (!one.ok()) {
         continue;
       }
-      live = live || one->role == base::BoardRole::agent;
+      live = live || (one->role == base::BoardRole::agent && base::board_is_alive(path));
       if (one->role != base::BoardRole::agent) {  // gauges are told of the engine
         std::erase_if(one->metrics,
                       [](const auto& metric) { return metric.type == base::MetricType::gauge; });

@@ -175,7 +175,7 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
 
 }  // namespace
 
-Result<int64_t> kill_left_commands(const std::vector<ActivityCall>& calls) {
+Result<int64_t> kill_left_commands(const std::vector<ActivityCall>& calls, proc::Millis limit) {
   if (calls.empty()) {
     return 0;
   }
@@ -193,8 +193,7 @@ Result<int64_t> kill_left_commands(const std::vector<ActivityCall>& calls) {
                  code);
     });
   };
-  constexpr proc::Millis kLimit{5000};
-  return proc::kill_strays(is_left, kLimit);
+  return proc::kill_strays(is_left, limit);
 }
 
 ActivityType custom_type(CommandMonitor* monitor) {

@@ -35,9 +35,9 @@ class CommandMonitor {
 HR_API ActivityType custom_type(CommandMonitor* monitor = nullptr);
 
 /// Kill what commands of these attempts have left running: their worker was killed before it could.
-/// The number of processes that were there still, perhaps dying already.
-/// Needed of a call: run id and folder, activity, item key, attempt. What began with an environment
-/// of its own is not found.
-Result<int64_t> kill_left_commands(const std::vector<ActivityCall>& calls);
+/// The number of processes that were there still, perhaps dying already; `timeout` (names them)
+/// when some are after `limit`. Needed of a call: run id and folder, activity, item key, attempt.
+/// What began with an environment of its own is not found.
+Result<int64_t> kill_left_commands(const std::vector<ActivityCall>& calls, proc::Millis limit);
 
 }  // namespace headrace::flow

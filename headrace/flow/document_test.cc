@@ -310,7 +310,7 @@ TEST_CASE("timeouts are days, hours, minutes and seconds") {
   }
 }
 
-TEST_CASE("a pipeline of 1,000 activities is validated in 100 ms of CPU") {
+TEST_CASE("a pipeline of 1,000 activities is validated without findings; its CPU time is told") {
   std::string activities;
   for (int i = 0; i < 1000; ++i) {
     activities += fmt::format(

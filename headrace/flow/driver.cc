@@ -50,11 +50,11 @@ void drain(int fd) {
 
 Driver::Driver(Journal journal, std::unique_ptr<Engine> engine, const RunHeader& header,
                const RunOptions& options, base::Fd epoll, WorkerPoolOptions pool)
-    : journal_(std::move(journal)),
+    : metrics_(options.metrics ? header.run_id : ""),
+      journal_(std::move(journal)),
       engine_(std::move(engine)),
       header_(header),
       options_(options),
-      metrics_(options.metrics ? header.run_id : ""),
       epoll_(std::move(epoll)),
       pool_(WorkerPool::make(with_metrics(std::move(pool), metrics_), epoll_.get())),
       flights_(static_cast<size_t>(options.slots)),
@@ -259,7 +259,7 @@ Result<void> Driver::take_ended(WorkerPool::Ended ended) {
   ended.outcome.retry_useless = retry_is_useless(ended.outcome, *flight.activity);
   ended.outcome.output_kept = !flight.activity->policy.secure_output;
   if (ended.outcome.kind == Outcome::Kind::lost) {
-    end_left_commands({flight});  // the next attempt must not meet it
+    end_left_commands({flight});  // the next attempt should not meet it
   }
   if (ended.outcome.kind != Outcome::Kind::succeeded || ended.seconds >= kSlowSeconds) {
     write_meta(ended, flight);
@@ -284,7 +284,7 @@ void Driver::end_left_commands(const std::vector<InFlight>& flights) const {
       call.attempt = flight.number;
     }
   }
-  if (const auto ended = kill_left_commands(calls); !ended.ok()) {
+  if (const auto ended = kill_left_commands(calls, std::chrono::seconds(1)); !ended.ok()) {
     base::log_warning("flow: " + ended.error().message());
   }
 }

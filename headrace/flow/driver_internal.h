@@ -68,11 +68,11 @@ class Driver {
   Result<bool> turn();  ///< false: interrupted
   Result<RunResult> loop();
 
+  RunMetrics metrics_;  ///< first, so that it goes last: the journal's thread counts on it
   Journal journal_;
   std::unique_ptr<Engine> engine_;
   RunHeader header_;
   RunOptions options_;
-  RunMetrics metrics_;
   base::Fd epoll_;
   WorkerPool pool_;  ///< watched by `epoll_`
   base::Fd inotify_;

@@ -91,7 +91,7 @@ bool is_possible(const Event& event) {
 Resumed decode_resumed(FieldReader* in) {
   Resumed event;
   event.slots = in->get<int32_t>();
-  if (in->left() > 0) {  // engine version 2 wrote no flags
+  if (in->left() > 0) {  // no flags are none set
     event.circuit_breaker = (in->get<uint8_t>() & kNoCircuitBreaker) == 0;
   }
   return event;
@@ -182,7 +182,9 @@ std::string encode_event(const Event& event, std::string_view attempt_path, Reco
   } else if (const auto* resumed = std::get_if<Resumed>(&event.body)) {
     *type = RecordType::resumed;
     writer.put(static_cast<int32_t>(resumed->slots));
-    writer.put(static_cast<uint8_t>(resumed->circuit_breaker ? 0 : kNoCircuitBreaker));
+    if (!resumed->circuit_breaker) {  // else a version 2 could go on too
+      writer.put(static_cast<uint8_t>(kNoCircuitBreaker));
+    }
   } else {
     HR_CHECK(std::holds_alternative<Tick>(event.body), "items have records of their own");
     *type = RecordType::tick;

@@ -59,6 +59,10 @@ Result<void> Replay::begin(std::string_view payload) {
   return {};
 }
 
+bool Replay::items_succeeded() const {
+  return items_succeeded_ || (engine_ != nullptr && engine_->progress().items_succeeded > 0);
+}
+
 Result<void> Replay::on_record(uint8_t type, std::string_view payload) {
   const auto record = static_cast<RecordType>(type);
   if (record == RecordType::run || record == RecordType::restart) {
@@ -68,6 +72,7 @@ Result<void> Replay::on_record(uint8_t type, std::string_view payload) {
                    "before its first record"};
     }
     if (record == RecordType::restart) {
+      items_succeeded_ = items_succeeded();
       ++restarts_;
       if (options_.on_restart) {
         options_.on_restart();
@@ -87,6 +92,7 @@ Result<void> Replay::on_record(uint8_t type, std::string_view payload) {
     slots_ = started->slots;
   } else if (const auto* resumed = std::get_if<Resumed>(&event->body)) {
     slots_ = resumed->slots;
+    header_.circuit_breaker = header_.circuit_breaker && resumed->circuit_breaker;
     ++resumes_;
   } else if (const auto* attempt = std::get_if<AttemptEnded>(&event->body);
              attempt != nullptr && options_.keep_outcomes &&

@@ -49,6 +49,8 @@ class Replay {
   int resumes() const { return resumes_; }
   /// How often the engine began anew; above 0, what `take_finished` gives counts for it.
   int restarts() const { return restarts_; }
+  /// Did any item of the run succeed, in this or in an earlier beginning?
+  bool items_succeeded() const;
   int slots() const { return slots_; }
   base::Micros last_event() const { return last_event_; }
 
@@ -62,6 +64,7 @@ class Replay {
   EventDecoder decoder_;
   Actions actions_;
   FinishedWork finished_;
+  bool items_succeeded_ = false;  ///< before the last restart
   int resumes_ = 0;
   int restarts_ = 0;
   int slots_ = 0;

@@ -86,7 +86,7 @@ Result<void> take_over(const Engine& engine, const std::string& run_id,
       one.attempt = call->attempt;
     }
   }
-  HR_TRY(const int64_t ended, kill_left_commands(left));
+  HR_TRY(const int64_t ended, kill_left_commands(left, std::chrono::seconds(5)));
   if (ended > 0) {
     base::log_info(fmt::format("flow: ended {} process{} that the engine before had left running",
                                ended, ended == 1 ? "" : "es"));
@@ -136,7 +136,8 @@ Result<Changed> compare_document(const RunHeader& header, const ResumeRequest& r
 Result<RunResult> restart(Journal journal, Replay* replay, const Changed& document,
                           bool circuit_breaker, const RunOptions& options) {
   RunHeader header = replay->header();
-  header.circuit_breaker = header.circuit_breaker && circuit_breaker;
+  // What succeeded before comes back only as its turn comes: until then failures seem to be all.
+  header.circuit_breaker = header.circuit_breaker && circuit_breaker && !replay->items_succeeded();
   if (document.changed) {
     header.document = document.text;
   }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,6 +21,20 @@
 #include "headrace/base/thread.h"
 #include "headrace/flow/journal.h"
 #include "headrace/proc/child.h"
+
+namespace {
+
+std::atomic<int> sync_delay_ms{0};  // a slow disk
+
+}  // namespace
+
+/// In the place of the C library's, for all of this program.
+extern "C" int fdatasync(int fd) {
+  if (const int delay = sync_delay_ms; delay > 0) {
+    headrace::base::sleep_for(std::chrono::milliseconds(delay));
+  }
+  return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
 
 namespace headrace::flow {
 
@@ -523,6 +538,23 @@ TEST_CASE("a run that goes on without circuit breaker stays so when it is read a
 
   CHECK(side_effects(run.options.folder).size() == 30);
   CHECK(item(run.state(), "29").status == Status::failed);
+  CHECK(run.resume({.retry_failed = true}).status == Status::failed);  // and when it begins anew
+  CHECK(item(run.state(), "29").status == Status::failed);
+}
+
+TEST_CASE("what succeeded before is not thrown away because the first to run again fail") {
+  TestRun run(pipeline_text(
+                  loop_of("@range(0, 40)", work("Custom", counting("test $HEADRACE_ITEM -gt 5")))),
+              8);
+  CHECK(run.start().progress.items_succeeded == 34);
+  run.options.slots = 2;
+
+  const RunResult again = run.resume({.retry_failed = true});
+
+  CHECK(again.progress.items_succeeded == 34);
+  CHECK(again.progress.items_failed == 6);
+  CHECK(again.progress.items_skipped == 0);
+  CHECK(side_effects(run.options.folder).at("39") == 1);
 }
 
 TEST_CASE("a folder whose journal was left without a record takes a run") {
@@ -852,7 +884,7 @@ TEST_CASE("an engine that is killed before it hears of a command leaves nothing 
   REQUIRE(exit.ok());
   CHECK(exit->signal == SIGKILL);
   REQUIRE(run.exists("inner"));
-  CHECK(comes_true([&] { return !inner_runs(run); }, std::chrono::seconds(3)));
+  CHECK(comes_true([&] { return !inner_runs(run); }));
   end_inner(run);
 }
 
@@ -955,6 +987,17 @@ TEST_CASE("a slot that cannot start its worker for long ends the run, which goes
   for (const auto& [key, count] : side_effects(run.options.folder)) {
     CHECK(count == 1);
   }
+}
+
+TEST_CASE("a run that ends by an error while its journal is being written ends in order") {
+  sync_delay_ms = 20;
+  for (int round = 0; round < 20; ++round) {
+    TestRun run(pipeline_text(loop_of("@range(0, 300)", work("NoOp", ""))), 1);
+    REQUIRE(base::make_folders(run.options.folder / "workers/0.log").ok());
+    run.options.worker_patience = milliseconds(0);
+    CHECK(!start_run(run.request, run.options).ok());
+  }
+  sync_delay_ms = 0;
 }
 
 TEST_CASE("an attempt whose worker cannot be started can be cancelled") {

@@ -94,7 +94,8 @@ WorkerFaults faults_of(const std::string& fault, const base::Path& folder) {
     if (std::filesystem::exists(folder / "fault", code)) {
       return;
     }
-    while (!std::filesystem::exists(folder / "inner", code)) {
+    const auto deadline = base::Deadline::in(std::chrono::seconds(20));
+    while (!std::filesystem::exists(folder / "inner", code) && !deadline.passed()) {
       base::sleep_for(std::chrono::milliseconds(1));
     }
     static_cast<void>(base::replace_file(folder / "fault", std::to_string(::getpid())));

@@ -33,9 +33,14 @@ Environment split(std::string_view text) {
   return all;
 }
 
-/// Handles of all strays that run now.
-std::vector<Fd> find_strays(const std::function<bool(const Environment&)>& is_stray) {
-  std::vector<Fd> found;
+struct Stray {
+  pid_t pid = -1;
+  Fd handle;
+};
+
+/// All strays that run now.
+std::vector<Stray> find_strays(const std::function<bool(const Environment&)>& is_stray) {
+  std::vector<Stray> found;
   std::error_code code;
   auto it = std::filesystem::directory_iterator("/proc", code);
   for (; !code && it != std::filesystem::directory_iterator(); it.increment(code)) {
@@ -49,10 +54,23 @@ std::vector<Fd> find_strays(const std::function<bool(const Environment&)>& is_st
     Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     const auto text = base::read_file(it->path() / "environ", kEnvironmentBytesMax);
     if (handle.valid() && text.ok() && !text->empty() && is_stray(split(*text))) {
-      found.push_back(std::move(handle));  // of others' processes the environment cannot be read
+      found.push_back(
+          {pid, std::move(handle)});  // of others' processes the environment cannot be read
     }
   }
   return found;
+}
+
+/// Wait for their ends; those that are still there when the time is over.
+std::vector<pid_t> wait_for_ends(const std::vector<Stray>& strays, const base::Deadline& deadline) {
+  std::vector<pid_t> left;
+  for (const Stray& stray : strays) {
+    pollfd end = {stray.handle.get(), POLLIN, 0};
+    if (::poll(&end, 1, static_cast<int>(deadline.left().count() / 1000)) != 1) {
+      left.push_back(stray.pid);
+    }
+  }
+  return left;
 }
 
 }  // namespace
@@ -72,22 +90,28 @@ Result<int64_t> kill_strays(const std::function<bool(const Environment&)>& is_st
   int64_t killed = 0;
   // Again until there is none: a process may make others while it is looked for.
   for (;;) {
-    const std::vector<Fd> strays = find_strays(is_stray);
+    const std::vector<Stray> strays = find_strays(is_stray);
     if (strays.empty()) {
       return killed;
     }
-    for (const Fd& stray : strays) {
-      killed += ::syscall(SYS_pidfd_send_signal, stray.get(), SIGKILL, nullptr, 0) == 0 ? 1 : 0;
+    for (const Stray& stray : strays) {
+      killed +=
+          ::syscall(SYS_pidfd_send_signal, stray.handle.get(), SIGKILL, nullptr, 0) == 0 ? 1 : 0;
     }
-    for (const Fd& stray : strays) {
-      pollfd end = {stray.get(), POLLIN, 0};
-      const auto left = static_cast<int>(deadline.left().count() / 1000);
-      if (::poll(&end, 1, left) == 0) {
-        return Error{Errc::timeout,
-                     fmt::format("{} processes that were left behind do not end within {} ms of a "
-                                 "SIGKILL; they may hang in a file system",
-                                 strays.size(), limit.count())};
-      }
+    std::vector<pid_t> left = wait_for_ends(strays, deadline);
+    if (left.empty() && !deadline.passed()) {
+      continue;
+    }
+    for (const Stray& stray : left.empty() ? find_strays(is_stray) : std::vector<Stray>()) {
+      left.push_back(stray.pid);  // they come faster than they go
+    }
+    if (!left.empty()) {
+      return Error{Errc::timeout,
+                   fmt::format("processes left behind by a command that was cut short are still "
+                               "there {} ms after a SIGKILL: pid {}; they may hang in a file "
+                               "system (state D in ps): wait for them or end what they wait for, "
+                               "then try again",
+                               limit.count(), fmt::join(left, ", "))};
     }
   }
 }

@@ -168,7 +168,7 @@ Result<int> evaluate(const Arguments& arguments) {
   HR_TRY(const auto history, jobs::load_series(spec), "history");
   const forecast::Frequency& frequency = history.set.frequency;
   HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts"), frequency));
-  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals")));
+  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals"), spec.metadata));
   spec.frequency = frequency.name();  // few rows of actuals may not tell it
   HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
   const auto season = static_cast<int>(arguments.integer("season").value_or(0));
@@ -244,7 +244,7 @@ const forecast::Series* find_series(const std::vector<forecast::Series>& all,
 Result<std::vector<double>> actual_values(const Arguments& arguments, jobs::TableSpec spec,
                                           const forecast::Forecast& forecast) {
   std::vector<double> values;
-  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals")));
+  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals"), spec.metadata));
   if (spec.url.empty()) {
     return values;
   }

@@ -165,7 +165,8 @@ Result<int> train_local(const Arguments& arguments) {
   spec.table.url = absolute(spec.table.url);
   spec.table.metadata = absolute(spec.table.metadata);
   spec.table.static_table = absolute(spec.table.static_table);
-  HR_TRY(const std::string actuals, jobs::actuals_url(arguments.text("actuals")));
+  HR_TRY(const std::string actuals,
+         jobs::actuals_url(arguments.text("actuals"), arguments.text("metadata")));
   spec.actuals = absolute(actuals);
   spec.registry = absolute(arguments.text("registry"));
   spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(3));

@@ -193,15 +193,12 @@ Result<forecast::SeriesSet> build_set(const lake::SeriesRows& rows, const TableS
 Result<SettledTable> settle_table(const TableSpec& spec) {
   SettledTable out;
   out.spec = spec;
-  HR_TRY(auto dataset, lake::find_dataset(spec.url));
-  if (dataset && dataset->at_root) {
-    out.spec.url = dataset->train;
-  }
-  if (!spec.metadata.empty()) {
-    HR_TRY(dataset, lake::read_dataset(spec.metadata));
-  }
+  HR_TRY(auto dataset, lake::find_dataset(spec.url, spec.metadata));
   if (!dataset) {
     return out;
+  }
+  if (dataset->at_root) {
+    out.spec.url = dataset->train;
   }
   out.spec.metadata = dataset->metadata;
   if (out.spec.frequency.empty()) {
@@ -214,11 +211,11 @@ Result<SettledTable> settle_table(const TableSpec& spec) {
   return out;
 }
 
-Result<std::string> actuals_url(const std::string& url) {
+Result<std::string> actuals_url(const std::string& url, const std::string& metadata) {
   if (url.empty()) {
     return url;
   }
-  HR_TRY(const auto dataset, lake::find_dataset(url));
+  HR_TRY(const auto dataset, lake::find_dataset(url, metadata));
   return dataset && dataset->at_root && !dataset->test.empty() ? dataset->test : url;
 }
 

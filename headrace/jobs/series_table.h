@@ -46,8 +46,8 @@ struct OpenedTable {
 HR_API Result<OpenedTable> open_series_table(const TableSpec& spec);
 
 /// Where the values that came lie: the test/ of a GluonTS data set when `url` is its root, else
-/// `url`.
-HR_API Result<std::string> actuals_url(const std::string& url);
+/// `url`. `metadata`: the file that is named in the place of the data set's own.
+HR_API Result<std::string> actuals_url(const std::string& url, const std::string& metadata = {});
 
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
 /// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or

@@ -194,6 +194,29 @@ TEST_CASE("a folder of JSON lines has stamps where the frequency is told, else a
   CHECK(table->set.series.at(0).length() == 3);
 }
 
+TEST_CASE("a table in train/ is read whatever an unrelated metadata.json says beside it") {
+  const base::TestFolder folder;
+  std::filesystem::create_directories(folder / "train");
+  put_file(folder / "metadata.json", R"({"license": "CC0"})");
+  put_file(folder / "train/t.csv", shops());
+  lake::put_parquet(folder / "train/t.parquet", hourly_table(2, 5, true));
+  put_file(folder / "other.json", R"({"freq": "B", "prediction_length": 2})");
+  CHECK(load_series(at(folder / "train/t.parquet"))->set.frequency.name() == "h");
+  CHECK(load_series(at(folder / "train"))->set.series.size() == 2);  // of Parquet
+  TableSpec spec = at(folder / "train/t.csv");
+  CHECK(load_series(spec)->set.frequency.name() == "D");
+  spec.frequency = "D";
+  CHECK(load_series(spec).ok());
+  CHECK(table_files(spec).ok());
+  CHECK(actuals_url(spec.url).ok());
+  spec.frequency = "";
+  spec.metadata = (folder / "other.json").string();
+  CHECK(settle_table(spec)->spec.frequency == "B");
+  CHECK(settle_table(spec)->horizon == 2);
+  spec.metadata = (folder / "metadata.json").string();
+  CHECK(lake::contains(load_series(spec).error().message(), "no text \"freq\""));
+}
+
 TEST_CASE("files of mixed zones or columns are read where that is allowed") {
   const base::TestFolder folder;
   put_file(folder.path() / "a.csv",

@@ -121,6 +121,7 @@ Result<int> train_global(const Arguments& arguments) {
   HR_TRY(name_covariates(options, &spec));
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(auto registry, registry::Registry::open(folder));
+  HR_TRY(registry.check_writable());
   HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
   HR_TRY(const auto table, jobs::load_series(spec));
   print_lines(table.set.notes);

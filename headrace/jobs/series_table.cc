@@ -298,6 +298,10 @@ Result<lake::TableFiles> table_files(const TableSpec& spec) {
     HR_TRY(const auto second, lake::list_table_files(spec.static_table), "static table");
     out.files.insert(out.files.end(), second.files.begin(), second.files.end());
   }
+  if (const std::string& metadata = settled.spec.metadata; !metadata.empty()) {
+    HR_TRY(const auto file, lake::list_table_files(metadata, lake::Format::json_lines));
+    out.files.insert(out.files.end(), file.files.begin(), file.files.end());
+  }
   return out;
 }
 

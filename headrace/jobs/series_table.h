@@ -69,7 +69,7 @@ HR_API Result<SeriesTable> load_series(const OpenedTable& opened,
                                        const std::vector<std::string>& items = {},
                                        lake::BatchReader* static_rows = nullptr);
 
-/// The files of the table, by their names alone.
+/// The files that decide what is read: the table's, its second table's, its metadata.
 HR_API Result<lake::TableFiles> table_files(const TableSpec& spec);
 
 /// The frequency of the whole table: as told, else the most common step of all its items. One item

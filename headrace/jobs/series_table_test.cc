@@ -217,6 +217,30 @@ TEST_CASE("a table in train/ is read whatever an unrelated metadata.json says be
   CHECK(lake::contains(load_series(spec).error().message(), "no text \"freq\""));
 }
 
+TEST_CASE("a cached table is read again when the metadata of its data set has changed") {
+  const base::TestFolder folder;
+  std::filesystem::create_directories(folder / "set/train");
+  put_file(folder / "set/train/data.json",
+           R"({"item_id": "A", "start": "2026-01-05", "target": [1, 2, 3]})"
+           "\n");
+  const base::Path beside = folder / "set/metadata.json";
+  const base::Path elsewhere = folder / "other";
+  TableSpec told = at(folder / "set");
+  told.metadata = elsewhere.string();
+  for (const auto& [spec, file] :
+       {std::pair(at(folder / "set"), beside), std::pair(at(folder / "set/train"), beside),
+        std::pair(told, elsewhere)}) {
+    CAPTURE(file.string());
+    put_file(beside, R"({"freq": "D"})");
+    put_file(file, R"({"freq": "D"})");
+    SeriesCache cache;
+    CHECK(cache.load(spec, "A")->set.frequency.name() == "D");
+    put_file(file, R"({"freq": "30min"})");
+    CHECK(cache.load(spec, "A")->set.frequency.name() == "30min");
+    CHECK(cache.load(spec, "A")->bytes_read == 0);
+  }
+}
+
 TEST_CASE("files of mixed zones or columns are read where that is allowed") {
   const base::TestFolder folder;
   put_file(folder.path() / "a.csv",

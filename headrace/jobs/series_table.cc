@@ -215,7 +215,13 @@ Result<std::string> actuals_url(const std::string& url, const std::string& metad
     return url;
   }
   HR_TRY(const auto dataset, lake::find_dataset(url, metadata));
-  return dataset && dataset->at_root && !dataset->test.empty() ? dataset->test : url;
+  if (!dataset || !dataset->at_root) {
+    return url;
+  }
+  if (dataset->test.empty()) {
+    return Error{Errc::invalid_argument, url + " has no test/; name the table of actuals"};
+  }
+  return dataset->test;
 }
 
 Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& given,

@@ -56,6 +56,7 @@ HR_API Result<int64_t> keep_static(OpenedTable* opened, int64_t bytes_max);
 
 /// Where the values that came lie: the test/ of a GluonTS data set when `url` is its root, else
 /// `url`. `metadata`: the file that is named in the place of the data set's own.
+/// `invalid_argument`: the data set has no test/; its train/ is never taken for what came.
 HR_API Result<std::string> actuals_url(const std::string& url, const std::string& metadata = {});
 
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the

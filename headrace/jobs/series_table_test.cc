@@ -241,6 +241,24 @@ TEST_CASE("a cached table is read again when the metadata of its data set has ch
   }
 }
 
+TEST_CASE("the actual values of a data set are its test/, and never its train/") {
+  const base::TestFolder folder;
+  const std::string root = (folder / "set").string();
+  std::filesystem::create_directories(folder / "set/train");
+  put_file(folder / "set/metadata.json", R"({"freq": "D"})");
+  for (const char* metadata : {"", "set/metadata.json"}) {
+    const auto none = actuals_url(root, metadata[0] == 0 ? "" : (folder / metadata).string());
+    REQUIRE_FALSE(none.ok());
+    CHECK(none.error().code() == Errc::invalid_argument);
+    CHECK(none.error().message() == root + " has no test/; name the table of actuals");
+  }
+  CHECK(*actuals_url(root + "/train") == root + "/train");  // who names it means it
+  CHECK(*actuals_url("") == "");
+  std::filesystem::create_directories(folder / "set/test");
+  CHECK(*actuals_url(root) == root + "/test");
+  CHECK(*actuals_url(root + "/") == root + "/test");
+}
+
 TEST_CASE("files of mixed zones or columns are read where that is allowed") {
   const base::TestFolder folder;
   put_file(folder.path() / "a.csv",

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, cast, overload
 
 import numpy as np
@@ -283,6 +283,15 @@ def _horizon(table: object, horizon: int) -> dict[str, object]:
     return {"horizon": horizon} if horizon else {}
 
 
+def _actuals(table: object) -> object:
+    """Give the table of what came: of a whole data set its test/."""
+    source, spec = _spec(table)
+    if not isinstance(source, (str, os.PathLike)):
+        return table
+    url = native.forecast_actuals(json.dumps(spec))
+    return replace(table, source=url) if isinstance(table, Table) else url
+
+
 def _texts(value: object) -> tuple[str, ...]:
     """Give the names of a list; a single text is one name, not its letters."""
     return (value,) if isinstance(value, str) else tuple(cast("Sequence[str]", value))
@@ -468,11 +477,11 @@ def evaluate(forecasts: object, training: object, actual: object, *, season: int
     Args:
         forecasts: what ``predict`` gave, or such a table (item_id, timestamp, mean, q0.5, ...).
         training: the past they were made from: scales MASE and feeds the naive methods.
-        actual: the values that came.
+        actual: the values that came; of a GluonTS data set, named by its folder, those of test/.
         season: steps of a season; 0 = by frequency.
     """
     past = _series(training, _Covariates())
-    came = _series(actual, _Covariates(), frequency=cast("Any", past).frequency())
+    came = _series(_actuals(actual), _Covariates(), frequency=cast("Any", past).frequency())
     return _scores(native.forecast_evaluate(forecasts, past, came, season))
 
 

@@ -90,13 +90,7 @@ Result<void> name_covariates(const forecast::TrainOptions& options, jobs::TableS
   spec->categories = options.categories;
   spec->static_reals = options.static_reals;
   spec->dynamic_reals = options.dynamic_reals;
-  if (!spec->static_table.empty() && spec->categories.empty() && spec->static_reals.empty()) {
-    return Error{Errc::invalid_argument,
-                 "--static-table " + spec->static_table +
-                     " is given, but none of its columns; name them with --categories or "
-                     "--static-reals"};
-  }
-  return {};
+  return jobs::check_static_named(*spec);
 }
 
 void follow_model(const forecast::ModelSpec& model, jobs::TableSpec* spec) {

@@ -90,13 +90,7 @@ Result<void> name_covariates(const forecast::TrainOptions& options, jobs::TableS
   spec->categories = options.categories;
   spec->static_reals = options.static_reals;
   spec->dynamic_reals = options.dynamic_reals;
-  if (!spec->static_table.empty() && spec->categories.empty() && spec->static_reals.empty()) {
-    return Error{Errc::invalid_argument,
-                 "--static-table " + spec->static_table +
-                     " is given, but none of its columns; name them with --categories or "
-                     "--static-reals"};
-  }
-  return {};
+  return jobs::check_static_named(*spec);
 }
 
 void follow_model(const forecast::ModelSpec& model, jobs::TableSpec* spec) {
@@ -106,6 +100,27 @@ void follow_model(const forecast::ModelSpec& model, jobs::TableSpec* spec) {
   if (spec->frequency.empty()) {
     spec->frequency = model.frequency.name();
   }
+}
+
+Result<void> check_output(const base::Path& path) {
+  std::error_code code;
+  const auto refused = [&](const std::string& what) {
+    return Error{Errc::invalid_argument, path.string() + ": " + what};
+  };
+  const base::Path folder = path.has_parent_path() ? path.parent_path() : base::Path(".");
+  const auto found = std::filesystem::status(folder, code);
+  if (found.type() == std::filesystem::file_type::not_found) {
+    return refused("there is no folder " + folder.string() + "; make it first");
+  }
+  if (std::filesystem::exists(found) && !std::filesystem::is_directory(found)) {
+    return refused(folder.string() + " is no folder; name another place");
+  }
+  if (std::filesystem::is_directory(path, code) || !path.has_filename()) {
+    return refused("is a folder; name a file in it");
+  }
+  // What a file begins as tells the rest: rights, a disk that is read-only, a name too long.
+  HR_TRY(base::FileReplacement::begin(path));
+  return {};
 }
 
 void print_lines(const std::vector<std::string>& notes) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/base/file.h"
 #include "headrace/base/json.h"
 #include "headrace/base/result.h"
 #include "headrace/cli/command.h"
@@ -35,6 +36,11 @@ Result<Json> given_options(const Arguments& arguments, std::span<const forecast:
 
 /// Several lists after one another.
 std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists);
+
+/// Whether a file can be written under this name, asked before the work it is to hold.
+/// `invalid_argument`: its folder is not there, or it is a folder itself; else what the system
+/// says.
+Result<void> check_output(const base::Path& path);
 
 /// Notes to stderr.
 void print_lines(const std::vector<std::string>& notes);

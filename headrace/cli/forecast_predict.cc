@@ -27,6 +27,9 @@ namespace headrace::cli {
 namespace {
 
 Result<int> predict(const Arguments& arguments) {
+  const std::string out = arguments.text("out");
+  HR_TRY(jobs::check_ending(out, "forecasts"));
+  HR_TRY(check_output(out));
   HR_TRY(auto spec, table_spec(arguments));
   forecast::PredictOptions options;
   const auto infos = forecast::predict_option_list();
@@ -59,7 +62,6 @@ Result<int> predict(const Arguments& arguments) {
   }
   std::vector<forecast::ItemError> errors = std::move(table.set.errors);
   std::move(forecasts->errors.begin(), forecasts->errors.end(), std::back_inserter(errors));
-  const std::string out = arguments.text("out");
   if (forecasts->items.empty() && !errors.empty()) {
     Error first = std::move(errors.front().error);
     if (errors.size() > 1) {
@@ -121,14 +123,14 @@ std::string steps_text(const forecast::Comparison& comparison) {
 /// `--per-item`, looked at before the work begins.
 Result<void> check_per_item(const Arguments& arguments) {
   const std::string path = arguments.text("per-item");
-  return path.empty() ? Result<void>() : jobs::check_ending(path, "scores");
+  if (path.empty()) {
+    return {};
+  }
+  HR_TRY(jobs::check_ending(path, "scores"));
+  return check_output(path);
 }
 
-Result<int> print_comparison(const forecast::Comparison& comparison, const Arguments& arguments) {
-  const std::string per_item = arguments.text("per-item");
-  if (!per_item.empty()) {
-    HR_TRY(jobs::write_item_scores(per_item, comparison));
-  }
+void print_comparison(const forecast::Comparison& comparison, const Arguments& arguments) {
   TextTable table({"method", "MASE", "median", "sMAPE", "OWA", "mean_wQL", "cover 80"});
   Json document = Json::object({{"items", static_cast<int64_t>(comparison.model.items().size())}});
   const auto add = [&](const std::string& name, const forecast::Scoreboard& board) {
@@ -147,7 +149,7 @@ Result<int> print_comparison(const forecast::Comparison& comparison, const Argum
   document.set("errors", errors_json(comparison.errors));
   if (arguments.flag("json")) {
     fmt::print("{}\n", document.dump());
-    return comparison.errors.empty() ? kExitOk : kExitFailed;
+    return;
   }
   print_lines(comparison.notes);
   print_errors(comparison.errors);
@@ -155,8 +157,20 @@ Result<int> print_comparison(const forecast::Comparison& comparison, const Argum
   if (arguments.flag("per-step")) {
     fmt::print("\n{}", steps_text(comparison));
   }
-  if (!per_item.empty()) {
-    fmt::print("wrote {}\n", per_item);
+}
+
+/// Print the comparison, then write `--per-item`: a file that cannot be written costs no scores.
+int tell_comparison(const forecast::Comparison& comparison, const Arguments& arguments) {
+  print_comparison(comparison, arguments);
+  std::fflush(stdout);
+  if (const std::string per_item = arguments.text("per-item"); !per_item.empty()) {
+    const auto written = jobs::write_item_scores(per_item, comparison);
+    if (!written.ok()) {
+      return report_error(written.error(), false);  // on stdout --json has its one object already
+    }
+    if (!arguments.flag("json")) {
+      fmt::print("wrote {}\n", per_item);
+    }
   }
   return comparison.errors.empty() ? kExitOk : kExitFailed;
 }
@@ -168,12 +182,12 @@ Result<int> evaluate(const Arguments& arguments) {
   HR_TRY(const auto history, jobs::load_series(spec), "history");
   const forecast::Frequency& frequency = history.set.frequency;
   HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts"), frequency));
-  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals")));
+  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals"), spec.metadata));
   spec.frequency = frequency.name();  // few rows of actuals may not tell it
   HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
   const auto season = static_cast<int>(arguments.integer("season").value_or(0));
   HR_TRY(const auto comparison, jobs::judge(forecasts, history.set, actuals.set, season));
-  return print_comparison(comparison, arguments);
+  return tell_comparison(comparison, arguments);
 }
 
 Result<int> backtest(const Arguments& arguments) {
@@ -231,7 +245,7 @@ Result<int> backtest(const Arguments& arguments) {
   for (forecast::ItemError& bad : table.set.errors) {
     total.errors.push_back(std::move(bad));
   }
-  return print_comparison(total, arguments);
+  return tell_comparison(total, arguments);
 }
 
 const forecast::Series* find_series(const std::vector<forecast::Series>& all,
@@ -244,7 +258,7 @@ const forecast::Series* find_series(const std::vector<forecast::Series>& all,
 Result<std::vector<double>> actual_values(const Arguments& arguments, jobs::TableSpec spec,
                                           const forecast::Forecast& forecast) {
   std::vector<double> values;
-  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals")));
+  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals"), spec.metadata));
   if (spec.url.empty()) {
     return values;
   }
@@ -266,6 +280,7 @@ Result<void> first_error(const std::vector<forecast::ItemError>& errors) {
 }
 
 Result<int> plot(const Arguments& arguments) {
+  HR_TRY(check_output(arguments.text("out")));
   HR_TRY(auto spec, table_spec(arguments));
   const std::string item = arguments.text("item");
   spec.url = arguments.text("history");

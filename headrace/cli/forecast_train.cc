@@ -121,6 +121,7 @@ Result<int> train_global(const Arguments& arguments) {
   HR_TRY(name_covariates(options, &spec));
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(auto registry, registry::Registry::open(folder));
+  HR_TRY(registry.check_writable());
   HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
   HR_TRY(const auto table, jobs::load_series(spec));
   print_lines(table.set.notes);
@@ -165,7 +166,8 @@ Result<int> train_local(const Arguments& arguments) {
   spec.table.url = absolute(spec.table.url);
   spec.table.metadata = absolute(spec.table.metadata);
   spec.table.static_table = absolute(spec.table.static_table);
-  HR_TRY(const std::string actuals, jobs::actuals_url(arguments.text("actuals")));
+  HR_TRY(const std::string actuals,
+         jobs::actuals_url(arguments.text("actuals"), arguments.text("metadata")));
   spec.actuals = absolute(actuals);
   spec.registry = absolute(arguments.text("registry"));
   spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(3));

@@ -130,6 +130,7 @@ Result<Json> run_items(const ForecastProperties& properties) {
 Result<Json> run_train_global(WorkerState* state, const flow::ActivityCall& call,
                               const ForecastProperties& properties) {
   HR_TRY(auto registry, open_registry(state, call, properties.registry));
+  HR_TRY(registry->check_writable());
   HR_TRY(const SeriesTable table, load_series(properties.table));
   print_notes(table.set.notes);
   for (const forecast::ItemError& bad : table.set.errors) {

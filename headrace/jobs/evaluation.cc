@@ -184,7 +184,7 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
   } else {
     HR_TRY(const SeriesTable history, load_series(table));
     TableSpec came = actuals;
-    HR_TRY(came.url, actuals_url(actuals.url), "actuals");
+    HR_TRY(came.url, actuals_url(actuals.url, actuals.metadata), "actuals");
     HR_TRY(const SeriesTable future, load_series(came), "actuals");
     HR_TRY(const auto comparison, judge(forecasts, history.set, future.set, common_season(stored)));
     for (const forecast::ItemError& bad : comparison.errors) {

@@ -224,6 +224,7 @@ Result<ForecastProperties> read_forecast_properties(const Json& properties,
     return wrong("item", Json(""), "the id of one series");
   }
   if (trains) {
+    HR_TRY(check_static_named(out.table));
     const auto scope = out.operation == ForecastOperation::train_local ? forecast::Scope::local
                                                                        : forecast::Scope::global;
     // Checked here, settled in training: what stays `auto` follows the model it starts from.

@@ -45,9 +45,16 @@ bool same_files(const lake::TableFiles& a, const lake::TableFiles& b) {
 
 Result<SeriesTable> SeriesCache::load(const TableSpec& spec, const std::string& item) {
   HR_TRY(lake::TableFiles files, table_files(spec));
+  int64_t static_bytes = 0;
   if (key_of(spec) != key_ || !same_files(files, files_)) {
-    HR_TRY(open(spec, std::move(files)));
+    HR_TRY(static_bytes, open(spec, std::move(files)));
   }
+  HR_TRY(SeriesTable out, read(item));
+  out.bytes_read += static_bytes;
+  return out;
+}
+
+Result<SeriesTable> SeriesCache::read(const std::string& item) {
   if (whole_) {
     return part_of(item);
   }
@@ -62,7 +69,7 @@ Result<SeriesTable> SeriesCache::load(const TableSpec& spec, const std::string& 
   return one;
 }
 
-Result<void> SeriesCache::open(const TableSpec& spec, lake::TableFiles files) {
+Result<int64_t> SeriesCache::open(const TableSpec& spec, lake::TableFiles files) {
   key_.clear();
   whole_.reset();
   places_.clear();
@@ -73,13 +80,14 @@ Result<void> SeriesCache::open(const TableSpec& spec, lake::TableFiles files) {
     HR_TRY(const auto frequency, table_frequency(*opened_));
     opened_->spec.frequency = frequency.name();
   }
+  HR_TRY(const int64_t static_bytes, keep_static(&*opened_, bytes_max_));
   files_ = std::move(files);
   key_ = key_of(spec);
-  return {};
+  return static_bytes;
 }
 
 bool SeriesCache::worth_keeping() const {
-  const auto& [table, spec] = *opened_;
+  const auto& [table, spec, second] = *opened_;
   if (!keep_ || table.format() != lake::Format::parquet) {
     return keep_;
   }
@@ -109,6 +117,8 @@ Result<SeriesTable> SeriesCache::load_whole(const std::string& item) {
     keep_ = false;
     whole_.reset();
     places_.clear();
+  } else {
+    opened_->second.reset();  // its values stand in the series now
   }
   return part;
 }

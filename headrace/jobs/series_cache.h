@@ -15,10 +15,12 @@ namespace headrace::jobs {
 
 /// What a worker keeps of the table it read last. Text is read whole at the first item. Of Parquet
 /// only the item's row groups are read, until those reads together come to the whole table twice,
-/// which a table sorted by item hardly reaches: then it is read whole. Not thread-safe.
+/// which a table sorted by item hardly reaches: then it is read whole. Its table of static
+/// covariates is read once. Not thread-safe.
 class HR_API SeriesCache {
  public:
-  /// `bytes_max`: a table whose series are larger is not kept, but read item by item.
+  /// `bytes_max`: a table whose series are larger is not kept, but read item by item; so is a
+  /// second table whose rows are larger, read for each item then.
   explicit SeriesCache(int64_t bytes_max = int64_t{512} << 20) : bytes_max_(bytes_max) {}
 
   /// As `load_series(spec, {item})`, but for a frequency that is not told, which is the whole
@@ -27,8 +29,9 @@ class HR_API SeriesCache {
   Result<SeriesTable> load(const TableSpec& spec, const std::string& item);
 
  private:
-  /// Forget the table before and open this one.
-  Result<void> open(const TableSpec& spec, lake::TableFiles files);
+  /// Forget the table before and open this one; bytes read of its second table.
+  Result<int64_t> open(const TableSpec& spec, lake::TableFiles files);
+  Result<SeriesTable> read(const std::string& item);
   bool worth_keeping() const;
   /// Read all of it; `whole_` stays empty when it is too large.
   Result<SeriesTable> load_whole(const std::string& item);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -94,7 +95,7 @@ Result<OpenedTable> open_series_table(const TableSpec& given) {
                      " holds no time stamp per value; say its frequency (h, D, MS, ...), or "
                      "name the metadata file of its data set"};
   }
-  return OpenedTable{std::move(table), std::move(settled.spec)};
+  return OpenedTable{std::move(table), std::move(settled.spec), nullptr};
 }
 
 Result<std::string> id_column(const TableSpec& spec, const lake::Schema& schema,
@@ -115,16 +116,14 @@ Result<lake::SeriesColumns> columns_of(const TableSpec& spec, const lake::Schema
   return columns;
 }
 
-/// The second table, where one is told, and what is left for the first to hold.
-Result<std::optional<StaticTable>> open_static(const TableSpec& spec, const lake::Schema& schema,
-                                               lake::BatchReader* stream,
-                                               lake::SeriesColumns* columns) {
+/// The second table, where one is told; null without one. Not read yet.
+Result<std::shared_ptr<StaticTable>> open_static(const TableSpec& spec, const lake::Schema& schema,
+                                                 lake::BatchReader* stream) {
   if (spec.static_table.empty() && stream == nullptr) {
-    return std::optional<StaticTable>();
+    return std::shared_ptr<StaticTable>();
   }
-  HR_TRY(auto table, StaticTable::open(spec, stream));
-  HR_TRY(table.take_columns(spec, schema, columns));
-  return std::optional(std::move(table));
+  HR_TRY(auto table, StaticTable::open(spec, schema, stream));
+  return std::make_shared<StaticTable>(std::move(table));
 }
 
 forecast::LongRows borrow_rows(const lake::SeriesRows& rows, const TableSpec& spec) {
@@ -193,15 +192,12 @@ Result<forecast::SeriesSet> build_set(const lake::SeriesRows& rows, const TableS
 Result<SettledTable> settle_table(const TableSpec& spec) {
   SettledTable out;
   out.spec = spec;
-  HR_TRY(auto dataset, lake::find_dataset(spec.url));
-  if (dataset && dataset->at_root) {
-    out.spec.url = dataset->train;
-  }
-  if (!spec.metadata.empty()) {
-    HR_TRY(dataset, lake::read_dataset(spec.metadata));
-  }
+  HR_TRY(auto dataset, lake::find_dataset(spec.url, spec.metadata));
   if (!dataset) {
     return out;
+  }
+  if (dataset->at_root) {
+    out.spec.url = dataset->train;
   }
   out.spec.metadata = dataset->metadata;
   if (out.spec.frequency.empty()) {
@@ -214,12 +210,18 @@ Result<SettledTable> settle_table(const TableSpec& spec) {
   return out;
 }
 
-Result<std::string> actuals_url(const std::string& url) {
+Result<std::string> actuals_url(const std::string& url, const std::string& metadata) {
   if (url.empty()) {
     return url;
   }
-  HR_TRY(const auto dataset, lake::find_dataset(url));
-  return dataset && dataset->at_root && !dataset->test.empty() ? dataset->test : url;
+  HR_TRY(const auto dataset, lake::find_dataset(url, metadata));
+  if (!dataset || !dataset->at_root) {
+    return url;
+  }
+  if (dataset->test.empty()) {
+    return Error{Errc::invalid_argument, url + " has no test/; name the table of actuals"};
+  }
+  return dataset->test;
 }
 
 Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& given,
@@ -230,9 +232,13 @@ Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec
     spec.frequency = dataset.frequency;
   }
   HR_TRY(auto columns, columns_of(spec, reader.schema()));
-  HR_TRY(const auto second, open_static(spec, reader.schema(), static_rows, &columns));
+  HR_TRY(const auto second, open_static(spec, reader.schema(), static_rows));
+  if (second) {
+    second->leave_out(&columns);
+  }
   HR_TRY(lake::SeriesRows rows, lake::read_series(reader, spec.url, columns));
   if (second) {
+    HR_TRY(second->read());
     HR_TRY(second->join(spec, &rows));
   }
   HR_TRY(check_zone(rows.zone, spec));
@@ -247,24 +253,47 @@ Result<SeriesTable> load_series(const TableSpec& given, const std::vector<std::s
 
 Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std::string>& items,
                                 lake::BatchReader* static_rows) {
-  const auto& [table, spec] = opened;
+  const auto& [table, spec, kept] = opened;
   HR_TRY(auto columns, columns_of(spec, table.schema()));
-  HR_TRY(const auto second, open_static(spec, table.schema(), static_rows, &columns));
+  std::shared_ptr<StaticTable> own;
+  if (kept == nullptr || static_rows != nullptr) {
+    HR_TRY(own, open_static(spec, table.schema(), static_rows));
+  }
+  const StaticTable* second = own != nullptr ? own.get() : kept.get();
+  if (second != nullptr) {
+    second->leave_out(&columns);
+  }
   lake::SeriesRead read;
   read.items = items;
   HR_TRY(lake::SeriesRows rows, lake::read_series(table, columns, read));
   HR_TRY(check_zone(rows.zone, spec));
   HR_TRY(check_items(items, rows, spec));
-  if (second) {
+  if (own != nullptr) {
+    HR_TRY(own->read());
+  }
+  if (second != nullptr) {
     HR_TRY(second->join(spec, &rows));
   }
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
   HR_TRY(out.snapshot, snapshot_of(table));
-  out.bytes_read = rows.stats.bytes_read;
+  out.bytes_read = rows.stats.bytes_read + (own != nullptr ? own->bytes_read() : 0);
   out.row_groups_read = rows.stats.row_groups_read;
   out.row_groups_total = rows.stats.row_groups_total;
   return out;
+}
+
+Result<int64_t> keep_static(OpenedTable* opened, int64_t bytes_max) {
+  HR_TRY(auto second, open_static(opened->spec, opened->table.schema(), nullptr));
+  if (second == nullptr) {
+    return 0;
+  }
+  HR_TRY(second->read());
+  const int64_t read = second->bytes_read();
+  if (second->bytes() <= bytes_max) {
+    opened->second = std::move(second);
+  }
+  return read;
 }
 
 Result<lake::TableFiles> table_files(const TableSpec& spec) {
@@ -274,6 +303,10 @@ Result<lake::TableFiles> table_files(const TableSpec& spec) {
   if (!spec.static_table.empty()) {
     HR_TRY(const auto second, lake::list_table_files(spec.static_table), "static table");
     out.files.insert(out.files.end(), second.files.begin(), second.files.end());
+  }
+  if (const std::string& metadata = settled.spec.metadata; !metadata.empty()) {
+    HR_TRY(const auto file, lake::list_table_files(metadata, lake::Format::json_lines));
+    out.files.insert(out.files.end(), file.files.begin(), file.files.end());
   }
   return out;
 }
@@ -288,7 +321,7 @@ Result<forecast::Frequency> table_frequency(const TableSpec& given) {
 }
 
 Result<forecast::Frequency> table_frequency(const OpenedTable& opened) {
-  const auto& [table, spec] = opened;
+  const auto& [table, spec, kept] = opened;
   if (!spec.frequency.empty()) {
     return forecast::parse_frequency(spec.frequency);
   }
@@ -303,7 +336,7 @@ Result<forecast::Frequency> table_frequency(const OpenedTable& opened) {
 
 Result<std::vector<std::string>> list_items(const TableSpec& given) {
   HR_TRY(const OpenedTable opened, open_series_table(given));
-  const auto& [table, spec] = opened;
+  const auto& [table, spec, kept] = opened;
   HR_TRY(const auto id, id_column(spec, table.schema(), spec.url));
   HR_TRY(auto items, lake::list_items(table, id));
   if (items.ids.empty()) {
@@ -315,9 +348,12 @@ Result<std::vector<std::string>> list_items(const TableSpec& given) {
 
 Result<void> check_table(const TableSpec& given) {
   HR_TRY(const OpenedTable opened, open_series_table(given));
-  const auto& [table, spec] = opened;
+  const auto& [table, spec, kept] = opened;
   HR_TRY(auto columns, columns_of(spec, table.schema()));
-  HR_TRY(open_static(spec, table.schema(), nullptr, &columns));
+  HR_TRY(const auto second, open_static(spec, table.schema(), nullptr));
+  if (second) {
+    second->leave_out(&columns);
+  }
   HR_TRY(lake::check_series_columns(table, columns));
   const int64_t time = lake::find_field(table.schema(), columns.time);
   return check_zone(table.schema()[static_cast<size_t>(time)].zone, spec);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,7 +20,7 @@ namespace headrace::jobs {
 struct SeriesTable {
   forecast::SeriesSet set;
   registry::TableSnapshot snapshot;
-  int64_t bytes_read = 0;       ///< from storage
+  int64_t bytes_read = 0;       ///< from storage, the second table included
   int64_t row_groups_read = 0;  ///< Parquet only
   int64_t row_groups_total = 0;
 };
@@ -37,17 +38,26 @@ struct SettledTable {
 /// be used.
 HR_API Result<SettledTable> settle_table(const TableSpec& spec);
 
+class StaticTable;
+
 /// A table that stays open from item to item.
 struct OpenedTable {
   lake::Table table;
   TableSpec spec;  ///< settled
+  /// Rows of its `static_table` that are kept; null: read whenever they are needed.
+  std::shared_ptr<const StaticTable> second;
 };
 /// `invalid_argument` when its values have no stamps of their own and no frequency is told.
 HR_API Result<OpenedTable> open_series_table(const TableSpec& spec);
 
+/// Read the table's `static_table`, where it has one, and keep its rows unless they take more than
+/// `bytes_max` in memory: `load_series` then reads it no more. Returns the bytes read from storage.
+HR_API Result<int64_t> keep_static(OpenedTable* opened, int64_t bytes_max);
+
 /// Where the values that came lie: the test/ of a GluonTS data set when `url` is its root, else
-/// `url`.
-HR_API Result<std::string> actuals_url(const std::string& url);
+/// `url`. `metadata`: the file that is named in the place of the data set's own.
+/// `invalid_argument`: the data set has no test/; its train/ is never taken for what came.
+HR_API Result<std::string> actuals_url(const std::string& url, const std::string& metadata = {});
 
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
 /// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or
@@ -60,7 +70,7 @@ HR_API Result<SeriesTable> load_series(const OpenedTable& opened,
                                        const std::vector<std::string>& items = {},
                                        lake::BatchReader* static_rows = nullptr);
 
-/// The files of the table, by their names alone.
+/// The files that decide what is read: the table's, its second table's, its metadata.
 HR_API Result<lake::TableFiles> table_files(const TableSpec& spec);
 
 /// The frequency of the whole table: as told, else the most common step of all its items. One item

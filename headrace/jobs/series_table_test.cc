@@ -194,6 +194,71 @@ TEST_CASE("a folder of JSON lines has stamps where the frequency is told, else a
   CHECK(table->set.series.at(0).length() == 3);
 }
 
+TEST_CASE("a table in train/ is read whatever an unrelated metadata.json says beside it") {
+  const base::TestFolder folder;
+  std::filesystem::create_directories(folder / "train");
+  put_file(folder / "metadata.json", R"({"license": "CC0"})");
+  put_file(folder / "train/t.csv", shops());
+  lake::put_parquet(folder / "train/t.parquet", hourly_table(2, 5, true));
+  put_file(folder / "other.json", R"({"freq": "B", "prediction_length": 2})");
+  CHECK(load_series(at(folder / "train/t.parquet"))->set.frequency.name() == "h");
+  CHECK(load_series(at(folder / "train"))->set.series.size() == 2);  // of Parquet
+  TableSpec spec = at(folder / "train/t.csv");
+  CHECK(load_series(spec)->set.frequency.name() == "D");
+  spec.frequency = "D";
+  CHECK(load_series(spec).ok());
+  CHECK(table_files(spec).ok());
+  CHECK(actuals_url(spec.url).ok());
+  spec.frequency = "";
+  spec.metadata = (folder / "other.json").string();
+  CHECK(settle_table(spec)->spec.frequency == "B");
+  CHECK(settle_table(spec)->horizon == 2);
+  spec.metadata = (folder / "metadata.json").string();
+  CHECK(lake::contains(load_series(spec).error().message(), "no text \"freq\""));
+}
+
+TEST_CASE("a cached table is read again when the metadata of its data set has changed") {
+  const base::TestFolder folder;
+  std::filesystem::create_directories(folder / "set/train");
+  put_file(folder / "set/train/data.json",
+           R"({"item_id": "A", "start": "2026-01-05", "target": [1, 2, 3]})"
+           "\n");
+  const base::Path beside = folder / "set/metadata.json";
+  const base::Path elsewhere = folder / "other";
+  TableSpec told = at(folder / "set");
+  told.metadata = elsewhere.string();
+  for (const auto& [spec, file] :
+       {std::pair(at(folder / "set"), beside), std::pair(at(folder / "set/train"), beside),
+        std::pair(told, elsewhere)}) {
+    CAPTURE(file.string());
+    put_file(beside, R"({"freq": "D"})");
+    put_file(file, R"({"freq": "D"})");
+    SeriesCache cache;
+    CHECK(cache.load(spec, "A")->set.frequency.name() == "D");
+    put_file(file, R"({"freq": "30min"})");
+    CHECK(cache.load(spec, "A")->set.frequency.name() == "30min");
+    CHECK(cache.load(spec, "A")->bytes_read == 0);
+  }
+}
+
+TEST_CASE("the actual values of a data set are its test/, and never its train/") {
+  const base::TestFolder folder;
+  const std::string root = (folder / "set").string();
+  std::filesystem::create_directories(folder / "set/train");
+  put_file(folder / "set/metadata.json", R"({"freq": "D"})");
+  for (const char* metadata : {"", "set/metadata.json"}) {
+    const auto none = actuals_url(root, metadata[0] == 0 ? "" : (folder / metadata).string());
+    REQUIRE_FALSE(none.ok());
+    CHECK(none.error().code() == Errc::invalid_argument);
+    CHECK(none.error().message() == root + " has no test/; name the table of actuals");
+  }
+  CHECK(*actuals_url(root + "/train") == root + "/train");  // who names it means it
+  CHECK(*actuals_url("") == "");
+  std::filesystem::create_directories(folder / "set/test");
+  CHECK(*actuals_url(root) == root + "/test");
+  CHECK(*actuals_url(root + "/") == root + "/test");
+}
+
 TEST_CASE("files of mixed zones or columns are read where that is allowed") {
   const base::TestFolder folder;
   put_file(folder.path() / "a.csv",

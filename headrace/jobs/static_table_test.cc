@@ -103,6 +103,42 @@ TEST_CASE("a cached table is read again when its second table has changed") {
   CHECK(cache.load(lake.spec, "a")->set.series[0].categories[0] == "southwest");
 }
 
+TEST_CASE("of sorted Parquet with a second table that one is read once, not once per item") {
+  Lake lake;
+  lake.spec.categories = {"region"};
+  lake.spec.static_reals = {"size"};
+  lake.spec.dynamic_reals = {};
+  lake.spec.url = lake.at("t.parquet");
+  lake::put_parquet(lake.at("t.parquet"), *lake::Table::open(lake.at("t.csv"))->read(),
+                    {.group_by = "item_id"});
+  const auto items = [&](const char* region) {
+    std::string text = "item_id,region,size\n";
+    for (int i = 0; i < 1000; ++i) {
+      text += (i < 3 ? std::string(1, "abc"[i]) : "other" + std::to_string(i)) + "," + region +
+              std::to_string(i) + ",2.5\n";
+    }
+    put_file(lake.at("items.csv"), text);
+    return std::ssize(text);
+  };
+  const int64_t bytes = items("north");
+  SeriesCache cache;
+  const auto first = cache.load(lake.spec, "a");
+  CHECK(first->bytes_read > bytes);
+  CHECK(first->set.series[0].categories[0] == "north0");
+  for (const char* item : {"b", "c", "a"}) {
+    const auto next = cache.load(lake.spec, item);
+    CHECK(next->bytes_read > 0);
+    CHECK(next->bytes_read < bytes);
+    check_equal(next->set, load_series(lake.spec, {item})->set);
+  }
+  items("southwest");
+  CHECK(cache.load(lake.spec, "b")->set.series[0].categories[0] == "southwest1");
+
+  SeriesCache small(1000);  // rows that take more are read for each item
+  CHECK(small.load(lake.spec, "a")->bytes_read > bytes);
+  CHECK(small.load(lake.spec, "b")->bytes_read > bytes);
+}
+
 TEST_CASE("what a second table lacks or has twice is told") {
   Lake lake;
   const std::string header = "item_id,region,kind,size,age\n";

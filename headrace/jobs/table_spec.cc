@@ -27,6 +27,16 @@ void read_names(const Json& json, const char* name, std::vector<std::string>* ou
 
 }  // namespace
 
+Result<void> check_static_named(const TableSpec& spec) {
+  if (spec.static_table.empty() || !spec.categories.empty() || !spec.static_reals.empty()) {
+    return {};
+  }
+  return Error{Errc::invalid_argument,
+               "static_table (--static-table) " + spec.static_table +
+                   " is given, but none of its columns; name them with categories (--categories) "
+                   "or static_reals (--static-reals)"};
+}
+
 std::span<const TableText> table_texts() { return kTexts; }
 
 Json to_json(const TableSpec& spec) {

@@ -8,6 +8,7 @@
 
 #include "headrace/base/export.h"
 #include "headrace/base/json.h"
+#include "headrace/base/result.h"
 
 namespace headrace::jobs {
 
@@ -30,6 +31,10 @@ struct TableSpec {
   std::vector<std::string> static_reals;
   std::vector<std::string> dynamic_reals;
 };
+
+/// A table of static covariates of which training would read no column: `invalid_argument`. For
+/// what trains; a model knows its columns itself.
+HR_API Result<void> check_static_named(const TableSpec& spec);
 
 /// A text of a table beside its url, under the name it has as an option, a property and a key.
 struct TableText {

@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
 #include "headrace/base/json.h"
 #include "headrace/lake/json_series_internal.h"
 #include "headrace/lake/scan/storage_internal.h"
+#include "headrace/lake/table.h"
 
 namespace headrace::lake {
 
@@ -121,6 +123,37 @@ Result<Dataset> read_metadata(const scan::Storage& storage, const Place& place) 
   return parse_dataset(text, place.url);
 }
 
+/// Whether a text is an object with a text "freq", right or wrong in the rest.
+bool tells_frequency(std::string_view text) {
+  const auto json = parse_json(text, "");
+  const Json* frequency = json.ok() && json->is_object() ? json->find("freq") : nullptr;
+  return frequency != nullptr && frequency->is_string();
+}
+
+/// Whether `url` names a table even if `metadata` below it is no description of it.
+bool is_table_without(const std::string& url, const Place& metadata) {
+  const auto table = list_table_files(url);
+  return table.ok() &&
+         std::none_of(table->files.begin(), table->files.end(),
+                      [&](const FileInfo& file) { return file.path == metadata.path; });
+}
+
+/// What a file that nobody named says, where it is the metadata of a data set. `root`: the name
+/// that was given, when it can only mean the data set; else "".
+Result<std::optional<Dataset>> implied(const scan::Storage& storage, const Place& place,
+                                       const std::string& root) {
+  const auto text = read_text(storage, place);
+  // What the storage refuses may well be the metadata: to go on could change the frequency.
+  const bool unlike = text.ok() ? !tells_frequency(*text)
+                                : text.error().code() == Errc::invalid_argument;  // far too long
+  if (unlike && (root.empty() || is_table_without(root, place))) {
+    return std::optional<Dataset>();
+  }
+  HR_TRY(const std::string known, text);
+  HR_TRY(Dataset out, parse_dataset(known, place.url));
+  return std::optional(std::move(out));
+}
+
 }  // namespace
 
 Result<Dataset> parse_dataset(std::string_view text, const std::string& where) {
@@ -149,7 +182,7 @@ Result<Dataset> parse_dataset(std::string_view text, const std::string& where) {
   return out;
 }
 
-Result<std::optional<Dataset>> find_dataset(const std::string& url) {
+Result<std::optional<Dataset>> find_dataset(const std::string& url, const std::string& metadata) {
   HR_TRY(const auto storage, scan::Storage::open(url));
   const Place given = place_of(storage, url);
   Place root = given;
@@ -159,17 +192,22 @@ Result<std::optional<Dataset>> find_dataset(const std::string& url) {
     root = given.parent().parent();
   }
   const Place train = root.child("/train");
-  const auto metadata = is_folder(storage, train) ? metadata_in(storage, root) : std::nullopt;
-  if (!metadata) {
-    return std::optional<Dataset>();
+  const auto beside = is_folder(storage, train) ? metadata_in(storage, root) : std::nullopt;
+  std::optional<Dataset> out;
+  if (!metadata.empty()) {
+    HR_TRY(out, read_dataset(metadata));
+  } else if (beside) {
+    HR_TRY(out, implied(storage, *beside, root.path == given.path ? url : ""));
   }
-  HR_TRY(Dataset out, read_metadata(storage, *metadata));
-  out.at_root = root.path == given.path;
-  out.train = train.url;
+  if (!out || !beside) {
+    return out;
+  }
+  out->at_root = root.path == given.path;
+  out->train = train.url;
   if (const Place test = root.child("/test"); is_folder(storage, test)) {
-    out.test = test.url;
+    out->test = test.url;
   }
-  return std::optional(std::move(out));
+  return out;
 }
 
 Result<Dataset> read_dataset(const std::string& url) {

@@ -23,9 +23,14 @@ struct Dataset {
 };
 
 /// The data set that `url` is the root, the train/ or test/, or a file of those of. The file is
-/// metadata.json, or `metadata`, a file or a folder with metadata.json. nullopt: it is none of
-/// these. `invalid_argument`: the file says something else than it should (names the member).
-HR_API Result<std::optional<Dataset>> find_dataset(const std::string& url);
+/// metadata.json, or `metadata`, a file or a folder with metadata.json: an object with a text
+/// "freq". nullopt: it is none of these; a file that describes something else makes no data set,
+/// unless `url` is its root and could not be read as a table (`invalid_argument`).
+/// `metadata`: the file that is named in the place of that one, which is not read then; its url
+/// need not be a data set's. `invalid_argument`: the file says something else than it should (names
+/// the member).
+HR_API Result<std::optional<Dataset>> find_dataset(const std::string& url,
+                                                   const std::string& metadata = {});
 
 /// A metadata file by its name, or by that of the folder that holds it. `not_found` besides.
 HR_API Result<Dataset> read_dataset(const std::string& url);

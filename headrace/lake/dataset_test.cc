@@ -65,6 +65,54 @@ TEST_CASE("a folder that is no data set is none") {
   CHECK_FALSE(find_dataset(folder.at("m4/*.json"))->has_value());
 }
 
+TEST_CASE("a metadata file of something else makes no data set of the folders beside it") {
+  for (const std::string_view text :
+       {"{}", "[1]", R"({"license": "CC0", "rows": 7})", R"({"freq": 5})", "not JSON"}) {
+    for (const char* name : {"m4/metadata.json", "m4/metadata", "m4/metadata/metadata.json"}) {
+      CAPTURE(text);
+      CAPTURE(name);
+      Folder folder;
+      std::filesystem::create_directories(base::Path(folder.at(name)).parent_path());
+      folder.metadata(text, name);
+      for (const char* part : {"m4/train", "m4/test", "m4/train/data.json"}) {
+        const auto found = find_dataset(folder.at(part));
+        REQUIRE(found.ok());
+        CHECK_FALSE(found->has_value());
+      }
+    }
+  }
+}
+
+TEST_CASE("a root whose metadata is of something else is the table that it is without") {
+  Folder folder;
+  folder.metadata(R"({"license": "CC0"})");
+  CHECK_FALSE(find_dataset(folder.at("m4")).ok());  // metadata.json itself would be of the table
+  put_file(folder.at("m4/train/a.csv"), "item_id,timestamp,target\n");
+  CHECK_FALSE(find_dataset(folder.at("m4"))->has_value());
+}
+
+TEST_CASE("metadata that is named takes the place of what lies beside train/") {
+  Folder folder;
+  folder.metadata("not JSON");
+  put_file(folder.at("other.json"), R"({"freq": "D", "prediction_length": 3})");
+  for (const char* name : {"m4", "m4/train", "m4/train/data.json"}) {
+    CAPTURE(name);
+    const auto found = find_dataset(folder.at(name), folder.at("other.json"));
+    REQUIRE(found.ok());
+    REQUIRE(found->has_value());
+    CHECK((*found)->metadata == folder.at("other.json"));
+    CHECK((*found)->frequency == "D");
+    CHECK((*found)->train == folder.at("m4/train"));
+    CHECK((*found)->at_root == !contains(std::string(name), "t"));
+  }
+  const auto elsewhere = find_dataset(folder.at("other.json"), folder.at("other.json"));
+  CHECK((*elsewhere)->horizon == 3);
+  CHECK((*elsewhere)->train.empty());
+  const auto wrong = find_dataset(folder.at("m4/train"), folder.at("m4/metadata.json"));
+  REQUIRE_FALSE(wrong.ok());
+  CHECK(wrong.error().code() == Errc::invalid_argument);
+}
+
 TEST_CASE("the file may be called metadata, or lie in a folder of that name") {
   for (const char* name : {"m4/metadata", "m4/metadata/metadata.json"}) {
     Folder folder;

@@ -319,7 +319,7 @@ Result<StaticRows> read_static(BatchReader& reader, const std::string& where,
     ids.append(*batch->find(columns.id), &item);
     covariates.append(*batch);
   }
-  StaticRows out{ids.take(), covariates.take_categories(), covariates.take_reals()};
+  StaticRows out{ids.take(), covariates.take_categories(), covariates.take_reals(), reader.stats()};
   HR_TRY(check_one_row_each(item, out, where, columns.id));  // so the rows are in the ids' order
   return out;
 }

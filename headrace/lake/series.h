@@ -68,6 +68,7 @@ struct StaticRows {
   std::vector<std::string> ids;  ///< per row, no two the same
   std::vector<SeriesRows::Category> categories;
   std::vector<SeriesRows::Real> reals;
+  ReadStats stats;
 };
 
 /// Read all of them. Errors as of `read_series`, and `invalid_argument` when an item has more than

@@ -146,6 +146,8 @@ TEST_CASE("a registry on a read-only disk is read, and refuses changes with the 
   }
   const Path folder = disk.path() / "r%20?x";
   must(open_registry(folder).add(test_model("m", {1.0F}).version));
+  must(open_registry(folder).check_writable());
+  CHECK(std::filesystem::is_empty(folder / "tmp"));
   REQUIRE(disk.make_read_only());
   const Registry registry = open_registry(folder, {.read_only = true});
   must(registry.load(must(registry.find("m"))));
@@ -154,6 +156,8 @@ TEST_CASE("a registry on a read-only disk is read, and refuses changes with the 
   const auto refused = writable.add(test_model("m", {2.0F}).version);
   CHECK(code_of(refused) == Errc::io);
   CHECK(refused.error().message().find("Read-only file system") != std::string::npos);
+  CHECK(code_of(writable.check_writable()) == Errc::io);
+  CHECK(code_of(registry.check_writable()) == Errc::invalid_argument);
   CHECK(code_of(Registry::open(disk.path() / "new")) == Errc::io);
 }
 

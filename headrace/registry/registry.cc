@@ -104,6 +104,12 @@ const Path& Registry::folder() const { return state_->folder; }
 const std::string& Registry::uuid() const { return state_->uuid; }
 Path Registry::object_path(std::string_view hash) const { return state_->store.path_of(hash); }
 
+Result<void> Registry::check_writable() const {
+  HR_TRY(state_->check_writable());
+  HR_TRY(TempFile::create(state_->store.tmp_folder()));
+  return {};
+}
+
 Result<Version> Registry::add(const NewVersion& version) {
   HR_TRY(auto versions, add_all(std::span(&version, 1)));
   return std::move(versions.front());

@@ -79,6 +79,8 @@ class HR_API Registry {
   /// The same in every copy of the folder.
   const std::string& uuid() const;
 
+  /// Whether `add` can put files here at all: to be asked before hours of work, not after.
+  Result<void> check_writable() const;
   /// Store files, then the row. Durable on return (per OpenOptions::durability). Calls of several
   /// threads share transactions.
   Result<Version> add(const NewVersion& version);

@@ -138,23 +138,28 @@ class Unit:
 def _units(
     r: registry.Registry, pending: Sequence[dict[str, Any]], items: str, now_s: float
 ) -> Iterator[Unit]:
+    # Looked up are due pushes alone: with --follow the others are many, and stay for long.
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    waiting: dict[str, dict[str, Any]] = {}
     for push in pending:
+        if not _is_due(push, now_s):
+            waiting[push["uid"]] = push
+            continue
         version = r.get(f"uid:{push['uid']}")
         run, item = version.lineage["run"], version.lineage["item"]
         if items == "bundle" and run and item and "/" in version.name:
             groups[run, version.name.rpartition("/")[0]].append(push)
-        elif _is_due(push, now_s):
+        else:
             yield Unit(version.name, version.uid, [version], [push], run, False)
-    for (run, prefix), members in groups.items():
-        due = [push for push in members if _is_due(push, now_s)]
-        if not due:
-            continue
-        others = [push for push in members if not _is_due(push, now_s)]
+    for (run, prefix), due in groups.items():
         newest: dict[str, registry.Version] = {}
+        others: list[dict[str, Any]] = []
         for version in r.list(f"{prefix}/*", run=run):
-            if version.lineage["item"]:
-                newest[version.name] = version  # versions come in ascending order
+            if not version.lineage["item"]:
+                continue
+            newest[version.name] = version  # versions come in ascending order
+            if version.uid in waiting and version.name.rpartition("/")[0] == prefix:
+                others.append(waiting[version.uid])
         versions = list(newest.values())
         # The same set has the same uid, before and after a crash: MLflow is asked for it first.
         digest = blake2b(",".join(sorted(v.uid for v in versions)).encode(), digest_size=16)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, cast, overload
 
 import numpy as np
@@ -261,13 +261,21 @@ def _spec(table: object, frequency: str = "") -> tuple[object, dict[str, object]
 
 
 def _series(
-    table: object, covariates: _Covariates, items: Sequence[str] = (), frequency: str = ""
+    table: object,
+    covariates: _Covariates,
+    items: Sequence[str] = (),
+    frequency: str = "",
+    *,
+    trains: bool = False,
 ) -> object:
-    """Read a table's series natively."""
+    """Read a table's series natively; ``trains``: each table given must be of use."""
     source, spec = _spec(table, frequency)
     second = table.static_table if isinstance(table, Table) else None
     second = None if isinstance(second, (str, os.PathLike)) else second
     spec |= {name: list(getattr(covariates, name)) for name in _COVARIATES}
+    if trains:
+        shown = spec["static_table"] if second is None else "in memory"
+        native.forecast_check_static(json.dumps(spec | {"static_table": shown}))
     if isinstance(source, (str, os.PathLike)):
         return native.forecast_load(json.dumps(spec), list(_texts(items)), second)
     if items:
@@ -278,9 +286,18 @@ def _series(
 def _horizon(table: object, horizon: int) -> dict[str, object]:
     """Give the horizon as an option; when it is 0, what the metadata of a data set tells."""
     source, spec = _spec(table)
-    if not horizon and isinstance(source, (str, os.PathLike)):
+    if not horizon and (isinstance(source, (str, os.PathLike)) or spec["metadata"]):
         horizon = native.forecast_horizon(json.dumps(spec))
     return {"horizon": horizon} if horizon else {}
+
+
+def _actuals(table: object) -> object:
+    """Give the table of what came: of a whole data set its test/."""
+    source, spec = _spec(table)
+    if not isinstance(source, (str, os.PathLike)):
+        return table
+    url = native.forecast_actuals(json.dumps(spec))
+    return replace(table, source=url) if isinstance(table, Table) else url
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -380,7 +397,7 @@ def train(
         warm, frequency = warm_start._native, str(warm_start.header["frequency"])
         for name in _COVARIATES:
             given.setdefault(name, list(getattr(_covariates_of(warm_start), name)))
-    series = _series(table, _covariates(given), items, frequency)
+    series = _series(table, _covariates(given), items, frequency, trains=True)
     if scope == "global":
         model, errors, remarks = native.forecast_train_global(
             series, json.dumps(given), warm, threads, progress
@@ -449,7 +466,7 @@ def backtest(
     """
     named = _named({**_horizon(table, horizon), **given})
     train_options, backtest_options, predict_options = _split(named)
-    series = _series(table, _covariates(train_options), items)
+    series = _series(table, _covariates(train_options), items, trains=True)
     result = native.forecast_backtest(
         series,
         scope == "local",
@@ -468,11 +485,11 @@ def evaluate(forecasts: object, training: object, actual: object, *, season: int
     Args:
         forecasts: what ``predict`` gave, or such a table (item_id, timestamp, mean, q0.5, ...).
         training: the past they were made from: scales MASE and feeds the naive methods.
-        actual: the values that came.
+        actual: the values that came; of a GluonTS data set, named by its folder, those of test/.
         season: steps of a season; 0 = by frequency.
     """
     past = _series(training, _Covariates())
-    came = _series(actual, _Covariates(), frequency=cast("Any", past).frequency())
+    came = _series(_actuals(actual), _Covariates(), frequency=cast("Any", past).frequency())
     return _scores(native.forecast_evaluate(forecasts, past, came, season))
 
 

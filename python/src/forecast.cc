@@ -99,6 +99,16 @@ int64_t horizon_of(const std::string& json) {
   return or_throw(jobs::settle_table(spec)).horizon;
 }
 
+/// Refuse a table of static covariates of which training would read no column.
+void check_static(const std::string& json) { or_throw(jobs::check_static_named(spec_of(json))); }
+
+/// Where the values that came lie when a table is named for them.
+std::string actuals_of(const std::string& json) {
+  const jobs::TableSpec spec = spec_of(json);
+  const nb::gil_scoped_release release;
+  return or_throw(jobs::actuals_url(spec.url, spec.metadata));
+}
+
 template <typename Options>
 Options options_of(const std::string& json) {
   Options options;
@@ -387,6 +397,8 @@ void bind_forecast(nb::module_& m) {
   m.def("forecast_load", &load_path, "spec"_a, "items"_a, "static_table"_a.none());
   m.def("forecast_series", &load_object, "table"_a, "spec"_a, "static_table"_a.none());
   m.def("forecast_horizon", &horizon_of, "spec"_a);
+  m.def("forecast_check_static", &check_static, "spec"_a);
+  m.def("forecast_actuals", &actuals_of, "spec"_a);
   m.def("forecast_train_local", &train_local, "series"_a, "options"_a, "warm"_a.none(), "threads"_a,
         "progress"_a.none());
   m.def("forecast_train_global", &train_global, "series"_a, "options"_a, "warm"_a.none(),

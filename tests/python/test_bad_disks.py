@@ -226,7 +226,42 @@ def test_a_full_disk_under_forecasts_leaves_the_file_that_was_there(
     assert run_headrace(*words, "--seed", "2").returncode == 0
 
 
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+def test_scores_that_cannot_be_written_are_printed_all_the_same(
+    as_json: bool, run_headrace: Run, make_disk: Callable[[int], Disk], tmp_path: Path
+) -> None:
+    lake = good_lake(tmp_path)
+    disk = make_disk(MIB)
+    disk.fill()
+    words = ("forecast", "backtest", lake, *FAST, "--global", *(["--json"] if as_json else []))
+
+    full = run_headrace(*words, "--per-item", disk.path / "scores.csv")
+
+    assert full.returncode == 1, full.stdout + full.stderr
+    assert f"{disk.path}/scores.csv" in full.stderr
+    assert "No space left on device" in full.stderr
+    assert full.stdout == run_headrace(*words).stdout
+    assert json.loads(full.stdout)["items"] == 3 if as_json else "3 items" in full.stdout
+
+
 # ---- what may not be written ----
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.parquet"])
+def test_a_read_only_disk_is_told_before_the_work(
+    name: str, run_headrace: Run, make_disk: Callable[[int], Disk], tmp_path: Path
+) -> None:
+    disk = make_disk(MIB)
+    disk.read_only()
+    none = tmp_path / "no-such-lake"
+    for words in (
+        ("backtest", none, "--horizon", "6", "--per-item", disk.path / name),
+        ("predict", none, "--model", "m", "--out", disk.path / name),
+    ):
+        done = run_headrace("forecast", *words)
+        assert done.returncode == 1, done.stderr
+        assert f"{disk.path / name}" in done.stderr
+        assert "Read-only file system" in done.stderr
 
 
 def test_a_file_in_place_of_the_registry_is_told_and_can_be_put_away(
@@ -267,8 +302,10 @@ def test_a_registry_that_cannot_be_written_is_told_and_resume_completes(
         assert run_headrace(*train, **own).returncode == 0
     disk.read_only()
 
-    for words in (("flow", "run", document, "--dir", "run"), train):
-        done = run_headrace(*words, **own)
+    # Asked before a training that would take longer than we wait.
+    long = (*train[: -len(FAST)], "--horizon", "12", "--epochs", "9000", "--hidden", "100")
+    for words in (("flow", "run", document, "--dir", "run"), long):
+        done = run_headrace(*words, timeout=25, **own)
         assert done.returncode == 1, done.stderr
         assert f"{disk.path}/registry" in done.stderr
         assert "Read-only file system; mount it for writing, or name another place" in done.stderr

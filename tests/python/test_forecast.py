@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace
+import small_lake
 from headrace import _native, forecast
 
 QUICK = {
@@ -481,3 +482,15 @@ def test_an_evaluation_takes_its_season_and_names_mixed_methods(
     assert "deepar" not in said
     for name in ("mase", "smape", "mean_wql"):
         assert said["model"][name] == said["seasonal_naive"][name]
+
+
+def test_the_horizon_of_a_table_in_memory_is_its_metadatas(tmp_path: Path) -> None:
+    metadata = tmp_path / "metadata.json"
+    metadata.write_text('{"freq": "h", "prediction_length": 5}')
+    table = forecast.Table(small_lake.table(), metadata=metadata)
+    quick = {name: value for name, value in small_lake.TRAIN.items() if name != "horizon"}
+    model = forecast.train(table, scope="global", **quick)
+    assert model.header["horizon"] == 5
+    scores = forecast.backtest(table, scope="global", **quick)
+    assert len(scores.steps) == 5
+    assert forecast.train(table, scope="global", **small_lake.TRAIN).header["horizon"] == 12

@@ -85,6 +85,27 @@ def test_training_evaluation_and_backtest_take_the_folder(
     assert len(told["naive2"]["per_step"]) == HORIZON
 
 
+def test_actual_values_are_those_of_test_and_never_of_train(
+    data_sets: Path, tmp_path: Path, run_headrace, headrace_json
+) -> None:
+    root = shutil.copytree(data_sets / "h", tmp_path / "h")
+    model = forecast.train(root, scope="global", **QUICK)
+    made = forecast.predict(model, root)
+    whole = forecast.evaluate(made, root, root)
+    assert whole.totals == forecast.evaluate(made, root, root / "test").totals
+    assert not whole.errors
+    shutil.rmtree(root / "test")
+    message = f"{root} has no test/; name the table of actuals"
+    with pytest.raises(headrace.InvalidArgument, match=message):
+        forecast.evaluate(made, root, root)
+    with pytest.raises(headrace.InvalidArgument, match=message):
+        forecast.evaluate(made, root, forecast.Table(root))
+    done = run_headrace("forecast", "train", root, *WORDS, "--actuals", root)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_metadata_file_elsewhere_is_named(data_sets: Path, tmp_path: Path, headrace_json) -> None:
     lines = shutil.copytree(data_sets / "D/train", tmp_path / "lines")
     words = ["forecast", "backtest", lines, *WORDS, "--global"]

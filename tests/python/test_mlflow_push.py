@@ -193,3 +193,31 @@ def test_an_unreachable_server_counts_one_try_and_ends_the_pass(r, mirror) -> No
     assert report.errors == ["a: ConnectionError: refused"]
     assert report.left == 2
     assert states(r) == [("waiting", 1), ("waiting", 0)]
+
+
+def test_what_is_not_due_is_not_looked_up(r, mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    for item in ("H1", "H2", "H3"):
+        add_item(r, item)
+    add(r, "alone")
+    mirror.error = ValueError("refused")
+    _mlflow_push.drain(r, mirror, OPTIONS)  # from here on all of them wait for their next try
+    asked: list[str] = []
+    for name in ("get", "list"):
+        method = getattr(registry.Registry, name)
+
+        def count(*words: object, _method=method, **more: object) -> object:
+            asked.append(str(words[1]))
+            return _method(*words, **more)
+
+        monkeypatch.setattr(registry.Registry, name, count)
+    assert _mlflow_push.drain(r, mirror, OPTIONS).left == 4
+    assert asked == []
+
+    mirror.error = None
+    new = add_item(r, "H4")
+    other = r.add("m4/H5", {"w": np.zeros(4, "f4")}, kind="deepar", run="run-2", item="H5")
+    assert _mlflow_push.drain(r, mirror, OPTIONS).left == 1  # "alone"
+    assert asked == [f"uid:{new.uid}", "m4/*"]
+    [unit] = mirror.pushed
+    assert other.uid not in {version.uid for version in unit.versions}
+    assert len(unit.others) == 3

@@ -196,3 +196,36 @@ def test_a_file_of_no_known_ending_is_refused_before_anything_is_trained(
     assert json.loads(done.stdout or done.stderr)["error"]["message"] == (
         "scores.txt: scores are written as .parquet, .csv or .csv.gz"
     )
+
+
+@pytest.mark.parametrize("json_flag", [[], ["--json"]], ids=["text", "json"])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
+    json_flag: list[str], tmp_path: Path, run_headrace
+) -> None:
+    none = tmp_path / "no-such-lake"
+    folder = tmp_path / "folder.csv"
+    folder.mkdir()
+    file = tmp_path / "file"
+    file.touch()
+    forecast_words = [none, "--history", none]
+    commands = [
+        ["backtest", none, *small_lake.FAST, "--per-item"],
+        ["evaluate", *forecast_words, "--actuals", none, "--per-item"],
+        ["predict", none, "--model", "m", "--out"],
+        ["plot", *forecast_words, "--item", "a", "--out"],
+    ]
+    for words in commands:
+        json_words = [] if words[0] == "plot" else json_flag
+        for name, reason in [
+            (tmp_path / "sub/f.csv", f"there is no folder {tmp_path}/sub; make it first"),
+            (folder, "is a folder; name a file"),
+            (file / "f.csv", f"{file} is no folder"),
+        ]:
+            done = run_headrace("forecast", *words, name, *json_words)
+            assert done.returncode == 2, done.stdout + done.stderr
+            assert str(name) in done.stdout + done.stderr
+            assert reason in done.stdout + done.stderr, words
+    assert not (tmp_path / "sub").exists()
+    done = run_headrace("forecast", *commands[2], "f.txt")
+    assert "f.txt: forecasts are written as .parquet, .csv or .csv.gz" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.csv"]

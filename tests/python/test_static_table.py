@@ -23,6 +23,10 @@ STATICS = pandas.DataFrame(
     }
 )
 NAMED = {"categories": ["region"], "static_reals": ["size"]}
+UNNAMED = (
+    "is given, but none of its columns; name them with categories (--categories) or static_reals "
+    "(--static-reals)"
+)
 FLAGS = ["--categories", "region", "--static-reals", "size"]
 LOCAL = ["--global-members", "0"]
 
@@ -140,7 +144,37 @@ def test_errors_name_items_and_columns(
 
     done = run_headrace("forecast", "train", first, "--horizon", "12", "--static-table", second)
     assert done.returncode == 2
-    assert "none of its columns; name them with --categories or --static-reals" in done.stderr
+    assert UNNAMED in done.stderr
     with pytest.raises(headrace.NotFound, match='have no row: "s2"'):
         table = forecast.Table(first, static_table=STATICS[1:])
         forecast.train(table, scope="global", **small_lake.TRAIN, **NAMED)
+
+
+def test_a_table_of_which_no_column_is_named_is_refused_wherever_training_is_asked_for(
+    tables: tuple[Path, Path, Path], tmp_path: Path, run_headrace
+) -> None:
+    first, second, _ = tables
+    for command in (["train"], ["train", "--global"], ["backtest"]):
+        done = run_headrace(
+            *("forecast", *command, first, *small_lake.FAST, "--static-table", second)
+        )
+        assert done.returncode == 2
+        assert f"static_table (--static-table) {second} {UNNAMED}" in done.stderr
+    for statics, name in [(second, str(second)), (STATICS, "in memory")]:
+        for source in (first, small_lake.table()):
+            table = forecast.Table(source, static_table=statics)
+            for function, scope in [(forecast.train, "local"), (forecast.backtest, "global")]:
+                with pytest.raises(headrace.InvalidArgument) as raised:
+                    function(table, scope=scope, **small_lake.TRAIN)
+                assert f"static_table (--static-table) {name} {UNNAMED}" in str(raised.value)
+    path = small_lake.pipeline(tmp_path / "p.json", first, static_table=str(second), choose=False)
+    done = run_headrace("flow", "run", path, "--dir", tmp_path / "run")
+    assert done.returncode == 1
+    assert UNNAMED in done.stdout + done.stderr
+
+    # A model says itself which columns it reads; scores read none.
+    model = forecast.train(first, scope="global", **small_lake.TRAIN)
+    table = forecast.Table(first, static_table=second)
+    made = forecast.predict(model, table)
+    assert not made.errors
+    forecast.evaluate(made, table, table)

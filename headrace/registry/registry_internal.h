@@ -33,8 +33,6 @@ struct Registry::State {
       : folder(std::move(folder_path)),
         options(std::move(open_options)),
         store(folder, options.shared_group),
-        readers(folder / "registry.db", false),
-        select_readers(folder / "registry.db", true),
         writer({.database = folder / "registry.db",
                 .lock_file = folder / "writer.lock",
                 .sync_full = options.durability == Durability::power_loss,
@@ -42,6 +40,8 @@ struct Registry::State {
                 .command = options.command,
                 .commit_seconds = histogram(base::metric("registry.commit_seconds")),
                 .lock_wait_seconds = histogram(base::metric("registry.lock_wait_seconds"))}),
+        readers(folder / "registry.db", false),
+        select_readers(folder / "registry.db", true),
         versions_added(counter(base::metric("registry.versions"))),
         bytes_added(counter(base::metric("registry.bytes"))) {}
 
@@ -49,9 +49,10 @@ struct Registry::State {
   const OpenOptions options;
   std::string uuid;
   const ObjectStore store;
+  // Closed last: only a connection that may write moves the log into the database as it goes.
+  Writer writer;
   Connections readers;
   Connections select_readers;
-  Writer writer;
   BundleCache bundles;
   base::Counter versions_added;
   base::Counter bytes_added;

@@ -69,6 +69,18 @@ TEST_CASE("a model that was added is found, listed and loaded with the same byte
   CHECK(std::vector<float>(floats->begin(), floats->end()) == weights);
 }
 
+TEST_CASE("a registry that was written and read leaves its rows in one file when it is closed") {
+  TestFolder folder;
+  {
+    auto registry = Registry::open(folder.path() / "r");
+    REQUIRE(registry.ok());
+    const std::vector<float> weights = {1.0F};
+    REQUIRE(registry->add(deepar("a", weights)).ok());
+    CHECK(registry->find("a").ok());
+  }
+  CHECK(!std::filesystem::exists(folder.path() / "r/registry.db-wal"));
+}
+
 TEST_CASE("what was added is counted on the board") {
   TestFolder folder;
   const auto board = must(base::Board::create({.folder = folder.path() / "boards"}));

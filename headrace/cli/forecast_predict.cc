@@ -205,6 +205,7 @@ Result<int> backtest(const Arguments& arguments) {
   HR_TRY(name_covariates(train, &spec));
   HR_TRY(auto table, jobs::load_series(spec, arguments.texts("item")));
   print_lines(table.set.notes);
+  HR_TRY(forecast::need_series(table.set, spec.url));
 
   install_interrupt_handler();
   const auto& series = table.set.series;

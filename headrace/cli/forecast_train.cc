@@ -125,6 +125,7 @@ Result<int> train_global(const Arguments& arguments) {
   HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
   HR_TRY(const auto table, jobs::load_series(spec));
   print_lines(table.set.notes);
+  HR_TRY(forecast::need_series(table.set, spec.url));
   install_interrupt_handler();
   Progress progress("epochs", int64_t{std::max(1, resolved.members)} * resolved.epochs);
   base::Mutex progress_mu;  // members may train on threads of their own

@@ -40,6 +40,15 @@ Result<Duplicates> parse_duplicates(std::string_view name) {
       fmt::format("forecast: aggregate \"{}\" is unknown; it is error, sum, mean or last", name)};
 }
 
+Result<void> need_series(const SeriesSet& set, std::string_view where) {
+  if (!set.series.empty() || set.errors.empty()) {
+    return {};
+  }
+  return Error(set.errors.front().error)
+      .add_context(
+          fmt::format("{}: none of {} items can be used; the first", where, set.errors.size()));
+}
+
 Result<void> check_series(const Series& series) {
   bool observed = false;
   for (int64_t i = 0; i < series.length(); ++i) {

@@ -92,6 +92,10 @@ HR_API Result<SeriesSet> build_series(const LongRows& rows, const BuildOptions& 
 /// takes when it is told none. `invalid_argument`: no item has two different stamps.
 HR_API Result<Frequency> infer_frequency(const LongRows& rows);
 
+/// The first error, and how many there are, when no series is left to work with; `where` names the
+/// table in its message.
+HR_API Result<void> need_series(const SeriesSet& set, std::string_view where);
+
 /// Check a series that was made otherwise: target not empty, no infinity, one observed value at
 /// least, dynamic reals no shorter than the target. The message names the item and the first bad
 /// stamp.

@@ -171,6 +171,14 @@ TEST_CASE("one bad item does not stop the others") {
   CHECK(set.series[1].id == "C");
   REQUIRE(set.errors.size() == 4);
   CHECK(mentions(set.errors[0].error.message(), "none of 10 target values is observed"));
+  SeriesSet left = set;
+  CHECK(need_series(SeriesSet{}, "t").ok());
+  left.series.clear();
+  const auto needed = need_series(left, "t.csv");
+  REQUIRE(!needed.ok());
+  CHECK(mentions(needed.error().message(), "t.csv: none of " + std::to_string(set.errors.size()) +
+                                               " items can be used; the first"));
+  CHECK(mentions(needed.error().message(), "none of 10 target values is observed"));
   CHECK(mentions(set.errors[1].error.message(), "infinite at 2015-07-01 03:00:00"));
   CHECK(mentions(set.errors[2].error.message(), "has no time stamp"));
   CHECK(mentions(set.errors[3].error.message(), "there are no rows"));

@@ -133,6 +133,7 @@ Result<Json> run_train_global(WorkerState* state, const flow::ActivityCall& call
   HR_TRY(registry->check_writable());
   HR_TRY(const SeriesTable table, load_series(properties.table));
   print_notes(table.set.notes);
+  HR_TRY(forecast::need_series(table.set, properties.table.url));
   for (const forecast::ItemError& bad : table.set.errors) {
     base::log_warning("left out of the global model: " + bad.error.message());
   }

@@ -47,6 +47,19 @@ double path_crps(const Judged& judged, size_t h, std::vector<double>* sorted) {
 
 double share(double sum, double total) { return total != 0.0 ? sum / total : kNaN; }
 
+constexpr MetricField kMetricFields[] = {
+    {"mase", &Metrics::mase},
+    {"smape", &Metrics::smape},
+    {"mean_wql", &Metrics::mean_wql},
+    {"nd", &Metrics::nd},
+    {"rmse", &Metrics::rmse},
+    {"nrmse", &Metrics::nrmse},
+    {"coverage_80", &Metrics::coverage_80},
+    {"coverage_90", &Metrics::coverage_90},
+    {"crps", &Metrics::crps},
+    {"width_80", &Metrics::width_80},
+};
+
 void put(std::map<std::string, double>* named, const char* name, double value) {
   if (std::isfinite(value)) {
     named->emplace(name, value);
@@ -157,18 +170,13 @@ Metrics metrics_of(const ErrorSums& sums, double scale) {
   return metrics;
 }
 
+std::span<const MetricField> metric_fields() { return kMetricFields; }
+
 std::map<std::string, double> Metrics::named() const {
   std::map<std::string, double> named;
-  put(&named, "mase", mase);
-  put(&named, "smape", smape);
-  put(&named, "mean_wql", mean_wql);
-  put(&named, "nd", nd);
-  put(&named, "rmse", rmse);
-  put(&named, "nrmse", nrmse);
-  put(&named, "coverage_80", coverage_80);
-  put(&named, "coverage_90", coverage_90);
-  put(&named, "crps", crps);
-  put(&named, "width_80", width_80);
+  for (const auto& [name, field] : kMetricFields) {
+    put(&named, name, this->*field);
+  }
   return named;
 }
 

@@ -52,6 +52,14 @@ struct Metrics {
   HR_API std::map<std::string, double> named() const;
 };
 
+/// A number of `Metrics` under the name it has in files, tables and JSON.
+struct MetricField {
+  const char* name;
+  double Metrics::* field;
+};
+/// All that `Metrics::named` may tell, in the order in which tables have them.
+HR_API std::span<const MetricField> metric_fields();
+
 /// One item's forecast to judge. Spans are borrowed during the call; [horizon] each.
 struct Judged {
   std::span<const double> training;  ///< past values, NaN = missing: for MASE's denominator

@@ -12,9 +12,6 @@ namespace headrace::jobs {
 
 namespace {
 
-constexpr const char* kMetricNames[] = {"mase",  "smape",       "mean_wql",    "nd",   "rmse",
-                                        "nrmse", "coverage_80", "coverage_90", "crps", "width_80"};
-
 lake::Column make_column(const char* name, lake::Type type) {
   lake::Column column;
   column.field.name = name;
@@ -29,8 +26,8 @@ void add_text(const std::string& text, lake::Column* column) {
 
 std::vector<lake::Column> metric_columns() {
   std::vector<lake::Column> columns;
-  for (const char* name : kMetricNames) {
-    columns.push_back(make_column(name, lake::Type::float64));
+  for (const forecast::MetricField& metric : forecast::metric_fields()) {
+    columns.push_back(make_column(metric.name, lake::Type::float64));
   }
   return columns;
 }

@@ -111,13 +111,52 @@ Result<std::string> read_file(const Path& path, int64_t bytes_max) {
   return text;
 }
 
+namespace {
+
+constexpr int kLinksMax = 40;  // as the kernel
+
+/// What a file that is no regular one is, for messages.
+std::string_view kind_text(mode_t mode) {
+  switch (mode & static_cast<mode_t>(S_IFMT)) {
+    case S_IFDIR: return "a folder";
+    case S_IFCHR:
+    case S_IFBLK: return "a device";
+    case S_IFIFO: return "a pipe";
+    case S_IFSOCK: return "a socket";
+    default: return "no regular file";
+  }
+}
+
+}  // namespace
+
+Result<Path> check_replaceable(const Path& path) {
+  struct stat info = {};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return Error{Errc::invalid_argument, path.string() + " is " +
+                                             std::string(kind_text(info.st_mode)) +
+                                             ", which cannot be replaced; name a regular file"};
+  }
+  // By hand, since a link may lead to what is not there yet.
+  Path target = path;
+  for (int links = 0; links < kLinksMax; ++links) {
+    std::error_code code;
+    const Path next = std::filesystem::read_symlink(target, code);
+    if (code) {
+      return target;  // no link; other problems tell themselves when the file is made
+    }
+    target = target.parent_path() / next;
+  }
+  return errno_error(ELOOP, "following the links of " + path.string());
+}
+
 Result<FileReplacement> FileReplacement::begin(const Path& path, unsigned mode) {
-  std::string pattern = path.string() + ".XXXXXX";
+  HR_TRY(const Path target, check_replaceable(path));
+  std::string pattern = target.string() + ".XXXXXX";
   Fd fd(::mkostemp(pattern.data(), O_CLOEXEC));
   if (!fd.valid()) {
-    return errno_error(errno, "creating a temporary file beside " + path.string());
+    return errno_error(errno, "creating a temporary file beside " + target.string());
   }
-  FileReplacement out(std::move(fd), path, pattern);
+  FileReplacement out(std::move(fd), target, pattern);
   if (::fchmod(out.fd(), mode) != 0) {
     return errno_error(errno, "setting the mode of " + pattern);
   }

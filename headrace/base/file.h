@@ -58,12 +58,20 @@ HR_API Result<void> sync_folder(const Path& folder);
 /// Read a whole file; `bytes_max` bounds it (`invalid_argument` above).
 HR_API Result<std::string> read_file(const Path& path, int64_t bytes_max = int64_t{1} << 32);
 
-/// Replace `path` durably: write a temporary file beside it, fdatasync, rename, fsync the folder.
-/// Afterwards the file is the old one or the new one, never a part, whatever happens in between.
+/// Whether `path` can be replaced, for commands to ask before long work: the regular file that
+/// would be replaced, with symbolic links followed, or where there is none yet the place it would
+/// take. `invalid_argument` for devices, pipes, sockets and folders: renaming over them destroys
+/// them.
+HR_API Result<Path> check_replaceable(const Path& path);
+
+/// Replace `path` durably, as check_replaceable() allows: write a temporary file beside it,
+/// fdatasync, rename, fsync the folder. Afterwards the file is the old one or the new one, never a
+/// part, whatever happens in between.
 HR_API Result<void> replace_file(const Path& path, std::string_view text, unsigned mode = 0644);
 
-/// A file under way to take the place of `path`: written beside it under another name, which
-/// commit() makes durable and renames. Without commit() nothing is left. Move-only.
+/// A file under way to take the place of `path` (see check_replaceable()): written beside it under
+/// another name, which commit() makes durable and renames. Without commit() nothing is left.
+/// Move-only.
 class HR_API FileReplacement {
  public:
   static Result<FileReplacement> begin(const Path& path, unsigned mode = 0644);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -39,6 +40,60 @@ TEST_CASE("a replacement that does not fit leaves the old file whole and nothing
   CHECK(full.error().code() == Errc::out_of_space);
   CHECK(*read_file(path) == "old");
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("replacing through links replaces what they lead to, and the links stay") {
+  const TestFolder folder;
+  REQUIRE(make_folders(folder / "away").ok());
+  REQUIRE(replace_file(folder / "away/data", "old").ok());
+  std::filesystem::create_symlink("away/data", folder / "inner");
+  std::filesystem::create_symlink("inner", folder / "link");
+  REQUIRE(replace_file(folder / "link", "new").ok());
+  CHECK(std::filesystem::is_symlink(folder / "link"));
+  CHECK(std::filesystem::is_symlink(folder / "inner"));
+  CHECK(*read_file(folder / "away/data") == "new");
+  CHECK(std::distance(std::filesystem::directory_iterator(folder / "away"), {}) == 1);
+
+  std::filesystem::create_symlink("away/later", folder / "dangling");
+  REQUIRE(replace_file(folder / "dangling", "made").ok());
+  CHECK(std::filesystem::is_symlink(folder / "dangling"));
+  CHECK(*read_file(folder / "away/later") == "made");
+
+  std::filesystem::create_symlink("b", folder / "a");
+  std::filesystem::create_symlink("a", folder / "b");
+  CHECK_FALSE(replace_file(folder / "a", "x").ok());
+}
+
+TEST_CASE("what is no regular file is not replaced; the message says what it is") {
+  const TestFolder folder;
+  const auto refused = [](const Path& path, std::string_view what) {
+    CAPTURE(path.string());
+    const Result<void> done = replace_file(path, "x");
+    REQUIRE_FALSE(done.ok());
+    CHECK(done.error().code() == Errc::invalid_argument);
+    CHECK(done.error().message().find(what) != std::string::npos);
+    CHECK(check_replaceable(path).error().message() == done.error().message());
+  };
+  REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
+  refused(folder / "fifo", "is a pipe");
+  std::filesystem::create_symlink("fifo", folder / "link");
+  refused(folder / "link", "is a pipe");
+  refused(folder.path(), "is a folder");
+  CHECK(std::filesystem::is_fifo(folder / "fifo"));
+  CHECK(check_replaceable(folder / "none").ok());
+
+  int ends[2] = {-1, -1};  // as /dev/stdout in a pipeline
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const Fd read_end(ends[0]);
+  const Fd write_end(ends[1]);
+  refused("/proc/self/fd/" + std::to_string(ends[1]), "is a pipe");
+
+  if (::mknod((folder / "null").c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0) {
+    MESSAGE("skipped for a device: making one needs root");
+    return;
+  }
+  refused(folder / "null", "is a device");
+  CHECK(std::filesystem::is_character_file(folder / "null"));
 }
 
 TEST_CASE("reading names the path and says what is wrong with it") {

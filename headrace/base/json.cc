@@ -435,7 +435,9 @@ class Parser {
       } else {
         const size_t length = utf8_length(text_, at_);
         if (length == 0) {
-          return fail(at_, "the bytes here are not UTF-8");
+          return fail(at_,
+                      "the bytes here are not UTF-8; convert the text, e.g. iconv -f LATIN1 "
+                      "-t UTF-8");
         }
         out.append(text_, at_, length);
         at_ += length;

@@ -346,6 +346,9 @@ int write_report(const Arguments& arguments) {
     return report_error(run.error(), json);
   }
   const std::string given = arguments.text("out");
+  if (const auto place = base::check_replaceable(given); !given.empty() && !place.ok()) {
+    return report_error(place.error(), json);
+  }
   const auto path = jobs::write_run_report(folder, given);
   if (!path.ok()) {
     return report_error(path.error(), json);

@@ -149,6 +149,16 @@ TEST_CASE("what is wrong in a CSV file is told with file and line") {
         Lines{"2015-06-30T23:00:00Z", "2015-07-01T23:00:00Z"});
 }
 
+TEST_CASE("text that is not UTF-8 is told with file and line, and how to convert it") {
+  constexpr const char* kWhat =
+      "the text here is not UTF-8; convert the file, e.g. iconv -f LATIN1 -t UTF-8";
+  CHECK(cells_of("item,caf\xE9\nA,1\n", 1) == Lines{std::string("t.csv:1: ") + kWhat});
+  CHECK(cells_of("item,place\nA,somewhere far away\nB,Gr\xF6sse\n") ==
+        Lines{"item|place", "A|somewhere far away", std::string("t.csv:3: ") + kWhat});
+  CHECK(cells_of("\xFF\xFEi\0,\0") == Lines{std::string("t.csv:1: ") + kWhat});  // UTF-16
+  CHECK(cells_of("item,caf\xC3\xA9 au lait\n") == Lines{"item|caf\xC3\xA9 au lait"});
+}
+
 TEST_CASE("several CSV files are one table; other headers are a mismatch") {
   CsvFolder csv;
   put_file(csv.folder / "lake/a.csv", "x,y\n1,a\n");

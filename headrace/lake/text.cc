@@ -22,6 +22,20 @@ constexpr uint8_t kReal = 4;
 constexpr uint8_t kDate = 8;
 constexpr uint8_t kStamp = 16;
 
+/// Most text is ASCII, which is told eight bytes at a time.
+bool is_utf8(std::string_view text) {
+  size_t at = 0;
+  for (uint64_t eight = 0; at + sizeof eight <= text.size(); at += sizeof eight) {
+    std::memcpy(&eight, text.data() + at, sizeof eight);
+    if ((eight & 0x8080808080808080U) != 0) {
+      break;
+    }
+  }
+  const std::string_view rest = text.substr(at);
+  const bool ascii = std::ranges::none_of(rest, [](char c) { return (c & 0x80) != 0; });
+  return ascii || utf8_text(rest) == rest;
+}
+
 bool is_marker(std::string_view text) {
   return text == "NA" || text == "N/A" || text == "null" || text == "NULL" || text == "None";
 }
@@ -177,6 +191,10 @@ Result<bool> CsvRows::next(std::vector<CsvCell>* cells) {
   }
   if (end.in_quotes) {
     return error("a quote is opened and never closed");
+  }
+  if (!is_utf8(buffer_.ahead().substr(0, end.bytes))) {
+    return error("the text here is not UTF-8; convert the file, e.g. iconv -f LATIN1 -t UTF-8",
+                 Errc::invalid_argument);
   }
   if (delimiter_ == '\0') {
     const std::string_view header = buffer_.ahead().substr(0, end.bytes);

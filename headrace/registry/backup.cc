@@ -55,18 +55,45 @@ Result<std::vector<std::pair<std::string, bool>>> objects_of(Database* database)
   }
 }
 
-}  // namespace
+/// Locked while a backup is under way; stays where one was killed, which may then begin again.
+constexpr const char* kUnderWay = "FORMAT.part";
 
-Result<void> Registry::backup(const Path& target) const {
+Error not_empty(const Path& target) {
+  return Error{Errc::already_exists,
+               "registry: " + target.string() + " is not empty; name a new folder"};
+}
+
+/// The target, empty but for a locked kUnderWay. What a killed backup left there goes.
+Result<base::FileLock> begin_folder(const Path& target) {
   std::error_code code;
-  if (std::filesystem::exists(target, code) && !std::filesystem::is_empty(target, code)) {
-    return Error{Errc::already_exists,
-                 "registry: " + target.string() + " is not empty; name a new folder"};
+  const bool begun = std::filesystem::exists(target / kUnderWay, code);
+  if (!begun && std::filesystem::exists(target, code) && !std::filesystem::is_empty(target, code)) {
+    return not_empty(target);
   }
   HR_TRY(base::make_folders(target));
   if (::chmod(target.c_str(), 0700) != 0) {  // as the registry itself
     return errno_error(errno, "setting the mode of " + target.string());
   }
+  HR_TRY(auto lock, base::FileLock::acquire(target / kUnderWay, 0,
+                                            base::holder_description("headrace models backup")));
+  if (std::filesystem::exists(target / "FORMAT", code)) {  // it was finished
+    return not_empty(target);
+  }
+  for (const char* name : {"registry.db", "registry.db-journal", "registry.db-wal",
+                           "registry.db-shm", "objects", "tmp", "trash"}) {
+    std::filesystem::remove_all(target / name, code);
+    if (code) {
+      return errno_error(code.value(), "removing the half backup " + (target / name).string());
+    }
+  }
+  return lock;
+}
+
+}  // namespace
+
+Result<void> Registry::backup(const Path& target) const {
+  HR_TRY(const base::FileLock lock, begin_folder(target));
+  fault::point("backup.begun");
   const ObjectStore store(target);
   HR_TRY(store.make_folders());
   const Path copy = target / "registry.db";
@@ -79,6 +106,7 @@ Result<void> Registry::backup(const Path& target) const {
     HR_TRY(auto database, Database::open(copy, {.mode = DatabaseMode::read_write}));
     HR_TRY(const auto objects, objects_of(database.get()));
     for (const auto& [hash, ready] : objects) {
+      fault::point("backup.object");
       auto taken = take_object(state_->store, store, hash, &folders);
       // A deleted version may lose its files to gc between the copy and here.
       if (!taken.ok() && (ready || taken.error().code() != Errc::not_found)) {
@@ -91,7 +119,14 @@ Result<void> Registry::backup(const Path& target) const {
   }
   HR_TRY(auto fd, base::open_file(copy, O_RDONLY));
   HR_TRY(base::sync_data(fd.get(), copy));
-  return base::replace_file(target / "FORMAT", "headrace-registry 1\n" + state_->uuid + "\n", 0600);
+  fault::point("backup.before_format");
+  HR_TRY(
+      base::replace_file(target / "FORMAT", "headrace-registry 1\n" + state_->uuid + "\n", 0600));
+  fault::point("backup.after_format");
+  if (::unlink((target / kUnderWay).c_str()) != 0) {
+    return errno_error(errno, "removing " + (target / kUnderWay).string());
+  }
+  return {};
 }
 
 }  // namespace headrace::registry

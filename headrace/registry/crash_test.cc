@@ -240,6 +240,38 @@ TEST_CASE("killed anywhere while staged versions are taken in, none is lost or d
   kill_everywhere(stage_two, import_staged, 2);
 }
 
+TEST_CASE("killed anywhere in a backup, the same command again completes it") {
+  const auto back_up = [](const Path& folder) {
+    const Path copy = folder.string() + ".copy";
+    const Result<void> done = open_registry(folder).backup(copy);
+    if (!done.ok() && done.error().code() != Errc::already_exists) {
+      must(done);
+    }
+    if (must(open_registry(copy, {.create = false}).count({})) != 2) {
+      std::abort();
+    }
+    if (!must(open_registry(copy, {.create = false}).verify({.deep = true})).clean()) {
+      std::abort();
+    }
+  };
+  const auto add_two = [](const Path& folder) {
+    Registry registry = open_registry(folder);
+    must(registry.add(test_model("m/a", {1.0F}).version));
+    must(registry.add(test_model("m/b", {2.0F}).version));
+  };
+  kill_everywhere(add_two, back_up, 2);
+}
+
+TEST_CASE("half a backup is no registry, and a second backup into it waits for none") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  const Path copy = folder.path() / "copy";
+  must(base::make_folders(copy));
+  auto lock = must(base::FileLock::acquire(copy / "FORMAT.part", 0, "somebody"));
+  CHECK(code_of(Registry::open(copy, {.create = true})) == Errc::invalid_argument);
+  CHECK(code_of(registry.backup(copy)) == Errc::busy);
+}
+
 TEST_CASE(
     "an item that was flushed is in the registry although its writer was killed before sealing") {
   TestFolder folder;

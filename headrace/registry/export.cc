@@ -180,10 +180,10 @@ Result<void> take_object(TarStream* tar, const TarEntry& entry, const ObjectStor
   return {};
 }
 
-Result<void> write_tar(const Path& part, const std::string& manifest,
+Result<void> write_tar(const base::FileReplacement& file, const std::string& manifest,
                        const std::map<std::string, int64_t>& objects, const ObjectStore& store) {
-  HR_TRY(auto fd, base::open_file(part, O_WRONLY | O_CREAT | O_TRUNC, 0644));
-  HR_TRY(write_entry(fd.get(), {"manifest.json", static_cast<int64_t>(manifest.size())},
+  const Path& part = file.temporary();
+  HR_TRY(write_entry(file.fd(), {"manifest.json", static_cast<int64_t>(manifest.size())},
                      std::as_bytes(std::span(manifest)), part));
   for (const auto& [hash, bytes] : objects) {
     HR_TRY(const auto mapping, Mapping::open(store.path_of(hash), false));
@@ -193,10 +193,9 @@ Result<void> write_tar(const Path& part, const std::string& manifest,
                                       " bytes instead of " + std::to_string(bytes) +
                                       "; run headrace models verify"};
     }
-    HR_TRY(write_entry(fd.get(), {"objects/" + hash, bytes}, mapping->bytes(), part));
+    HR_TRY(write_entry(file.fd(), {"objects/" + hash, bytes}, mapping->bytes(), part));
   }
-  HR_TRY(base::write_all(fd.get(), std::string(2 * kTarBlock, '\0'), part));
-  return base::sync_data(fd.get(), part);
+  return base::write_all(file.fd(), std::string(2 * kTarBlock, '\0'), part);
 }
 
 }  // namespace
@@ -215,20 +214,14 @@ Result<int64_t> Registry::export_file(const Query& query, const Path& file) cons
                                      version.artifacts, version.aliases}));
     return {};
   };
+  HR_TRY(base::check_replaceable(file));
   HR_TRY(for_each(all, collect));
   const auto count = static_cast<int64_t>(versions.items().size());
   const std::string manifest =
       Json::object({{"format", kExportFormat}, {"versions", std::move(versions)}}).dump(0, true);
-  const Path part = file.string() + ".part";
-  const Result<void> written = write_tar(part, manifest, objects, state_->store);
-  if (!written.ok()) {
-    ::unlink(part.c_str());
-    return written.error();
-  }
-  if (std::rename(part.c_str(), file.c_str()) != 0) {
-    return errno_error(errno, "renaming " + part.string() + " to " + file.string());
-  }
-  HR_TRY(base::sync_folder(file.parent_path()));
+  HR_TRY(auto replacement, base::FileReplacement::begin(file));
+  HR_TRY(write_tar(replacement, manifest, objects, state_->store));
+  HR_TRY(replacement.commit());
   return count;
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <limits>
 
 #include "headrace/base/checksum.h"
+#include "headrace/base/thread.h"
 #include "headrace/registry/bundle.h"
 #include "headrace/registry/tar.h"
 #include "headrace/registry/test_models.h"
@@ -49,6 +52,47 @@ void fix_checksum(std::string* tar) {
 }
 
 }  // namespace
+
+TEST_CASE("an export writes through a link, and over no pipe; old parts are not in its way") {
+  TestFolder folder;
+  Registry source = open_registry(folder.path() / "a");
+  must(source.add(test_model("m/H1", {1.0F}).version));
+  const Path files = folder.path() / "files";
+  must(base::make_folders(files));
+  std::filesystem::create_symlink("data.tar", files / "link.tar");
+  std::filesystem::create_directory(files / "data.tar.part");  // one fixed name would fail on it
+  CHECK(must(source.export_file({.pattern = "m/**"}, files / "link.tar")) == 1);
+  CHECK(std::filesystem::is_symlink(files / "link.tar"));
+  Registry target = open_registry(folder.path() / "b");
+  CHECK(must(target.import_file(files / "data.tar")).added == 1);
+  REQUIRE(::mkfifo((files / "fifo").c_str(), 0600) == 0);
+  const auto refused = source.export_file({.pattern = "m/**"}, files / "fifo");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code() == Errc::invalid_argument);
+  CHECK(std::filesystem::is_fifo(files / "fifo"));
+  CHECK(std::distance(std::filesystem::directory_iterator(files), {}) == 4);
+}
+
+TEST_CASE("exports of several at once into one file each write a whole one") {
+  TestFolder folder;
+  Registry source = open_registry(folder.path() / "a");
+  must(source.add(test_model("m/H1", std::vector<float>(100'000, 1.0F)).version));
+  const Path file = folder.path() / "one.tar";
+  std::atomic<int> done = 0;
+  {
+    std::vector<base::Thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back("export", [&] {
+        for (int k = 0; k < 20; ++k) {
+          done += source.export_file({.pattern = "m/**"}, file).ok() ? 1 : 0;
+        }
+      });
+    }
+  }
+  CHECK(done == 80);
+  Registry target = open_registry(folder.path() / "b");
+  CHECK(must(target.import_file(file)).added == 1);
+}
 
 TEST_CASE("an export imports elsewhere with everything, and importing twice changes nothing") {
   TestFolder folder;

@@ -72,7 +72,8 @@ Result<void> check_only_ours(const Path& folder) {
     const std::string name = entry.path().filename().string();
     const bool ours = name == "objects" || name == "tmp" || name == "trash" || name == "backup" ||
                       name == "incoming" || name == "writer.lock" ||
-                      name.substr(0, 11) == "registry.db" || name.substr(0, 6) == "FORMAT";
+                      name.substr(0, 11) == "registry.db" ||
+                      (name.substr(0, 6) == "FORMAT" && name != "FORMAT.part");  // of half a backup
     if (!ours) {
       return Error{Errc::invalid_argument, "registry: " + folder.string() +
                                                " is no registry, but holds other files (" + name +

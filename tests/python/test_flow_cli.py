@@ -228,6 +228,41 @@ def test_failed_items_of_a_run_that_succeeded_are_told_and_can_be_retried(
     assert "6 of 6 items ended, 0 failed" in again.stdout
 
 
+def stand_in(activities: list[dict[str, Any]], commands: dict[str, str]) -> None:
+    """Let commands do what HeadraceForecast does in `activities`."""
+    for activity in activities:
+        stand_in(activity["typeProperties"].get("activities", []), commands)
+        if activity["type"] == "HeadraceForecast":
+            activity["type"] = "Custom"
+            activity["typeProperties"] = {"command": commands.get(activity["name"], "true")}
+            activity.get("policy", {})["retry"] = 0
+
+
+@pytest.mark.parametrize("failing", ["none", "Evaluate", "Train", "Items"])
+def test_the_main_example_fails_with_its_items_and_with_its_evaluation(
+    run_headrace: Run, tmp_path: Path, failing: str
+) -> None:
+    document = json.loads((ROOT / "examples/m4_hourly/pipeline.json").read_text())
+    commands = {
+        "Items": """echo '##headrace-output ["H1", "H2"]'""",
+        "Member": """echo '##headrace-output "m"'""",
+        "Evaluate": "touch ../../evaluated",
+    }
+    if failing != "none":
+        commands[failing] = f"{commands.get(failing, 'true')}; exit 3"
+    stand_in(document["properties"]["activities"], commands)
+    text = json.dumps(document).replace("output.items", "output.customOutput")
+    path = tmp_path / "pipeline.json"
+    path.write_text(text.replace("output.model", "output.customOutput"))
+
+    done = run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path)
+
+    assert done.returncode == (0 if failing == "none" else 1), done.stdout + done.stderr
+    state = status(run_headrace, tmp_path, "run")
+    assert state["status"] == ("Succeeded" if failing == "none" else "Failed")
+    assert (tmp_path / "run/evaluated").exists() == (failing != "Items")
+
+
 def test_ctrl_c_stops_within_a_second_and_leaves_a_resumable_run(
     headrace_binary: Path, run_headrace: Run, tmp_path: Path
 ) -> None:

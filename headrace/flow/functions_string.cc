@@ -75,7 +75,7 @@ Result<Value> nth_index_of(Call& call) {
   if (wanted >= 1 && wanted <= count) {
     return Value(Json(found[static_cast<size_t>(wanted - 1)]));
   }
-  if (wanted <= -1 && -wanted <= count) {
+  if (wanted <= -1 && wanted >= -count) {
     return Value(Json(found[static_cast<size_t>(count + wanted)]));
   }
   return Value(Json(-1));

@@ -131,6 +131,9 @@ struct Actions {
   void clear();
 };
 
+/// More than slots can be, so that no slot waits for it.
+constexpr int64_t kLiveItemsMax = 10'000;
+
 struct EngineOptions {
   std::string run_id;
   base::Micros started{0};
@@ -141,6 +144,9 @@ struct EngineOptions {
   /// likeness_internal.h). Attempts that are tried again do not count, nor do cancelled items.
   /// Items of which nothing ran yet are Skipped, the others end as they would.
   bool circuit_breaker = true;
+  /// With this many items begun in all loops of the run, a loop has one item at a time: loops
+  /// inside loops would else begin batchCount to the power of their depth.
+  int64_t live_items_max = kLiveItemsMax;
   bool report_outputs = false;
 };
 

@@ -1140,4 +1140,21 @@ TEST_CASE("the error of a run names the first failure, not only what follows fro
   CHECK(loop.result("each[1]") == "Failed: there is no model; 'fit' had failed before: no luck");
 }
 
+TEST_CASE("with too many items begun each loop takes one at a time, and none is left out") {
+  const auto pipeline = pipeline_of(R"json({"name": "p", "properties": {"activities": [
+      {"name": "outer", "type": "ForEach", "typeProperties": {"items": "@range(0, 6)",
+       "batchCount": 3, "activities": [
+        {"name": "inner", "type": "ForEach", "typeProperties": {"items": "@range(0, 5)",
+         "batchCount": 5, "activities": [{"name": "w", "type": "NoOp"}]}}]}}]}})json");
+  EngineOptions options;
+  options.live_items_max = 4;
+  int64_t most = 0;
+  Simulator run(pipeline, [](const CallSpec&) { return works(); }, 50, options);
+  CHECK(run.run([&] { most = std::max(most, run.engine().progress().items_running); }) ==
+        Status::succeeded);
+  CHECK(most == 6);  // three of the outer loop with one in each
+  CHECK(run.calls().size() == 30);
+  CHECK(run.replayed()->status() == Status::succeeded);
+}
+
 }  // namespace headrace::flow

@@ -239,7 +239,8 @@ class Engine {
 
 /// File name of an item's folder: the key, with what a file name must not hold as %XX.
 HR_API std::string item_folder_name(std::string_view key);
-/// Path of an attempt's log, relative to the run's folder.
+/// Path of an attempt's log, relative to the run's folder. Every key has a folder of its own beside
+/// the others, also that of an item in an item's loop ("outer/inner").
 HR_API std::string log_path(std::string_view item_key, std::string_view activity, int attempt);
 
 }  // namespace headrace::flow

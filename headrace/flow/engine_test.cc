@@ -900,7 +900,8 @@ TEST_CASE("names of folders are safe whatever the key") {
   CHECK(a.size() <= 200);
   CHECK(a != b);
   CHECK(log_path("s17", "fit", 2) == "items/s17/fit.2.log");
-  CHECK(log_path("../x", "fit", 1) == "items/%2E./x/fit.1.log");
+  CHECK(log_path("../x", "fit", 1) == "items/%2E.%2Fx/fit.1.log");
+  CHECK(log_path("a/fit.1", "fit", 1) == "items/a%2Ffit.1/fit.1.log");  // not in a's attempt
   CHECK(log_path("", "load", 1) == "activities/load.1.log");
 }
 

@@ -92,9 +92,41 @@ std::vector<std::pair<std::string, std::string>> environment_of(const ActivityCa
   return all;
 }
 
-/// Wait for the end, with an eye on requests to stop.
-Result<proc::Exit> wait_for(proc::Child* child, CommandMonitor* monitor) {
-  while (!child->pump()) {
+/// What a command prints, on its way to the log: short lines are written many at a time.
+class LogWriter {
+ public:
+  void add(std::string_view line) {
+    wrote_ = true;
+    pending_ += line;
+    pending_ += '\n';
+    if (pending_.size() >= kPendingMax) {
+      flush();
+    }
+  }
+  void flush() {
+    if (!pending_.empty()) {
+      // What the log cannot take is lost; the command itself must not suffer from it.
+      static_cast<void>(base::write_all(1, pending_, "the log"));
+      pending_.clear();
+    }
+  }
+  bool wrote() const { return wrote_; }
+
+ private:
+  static constexpr size_t kPendingMax = size_t{64} << 10;
+  std::string pending_;
+  bool wrote_ = false;
+};
+
+/// Wait for the end, with an eye on requests to stop. The log has what was printed before each
+/// wait.
+Result<proc::Exit> wait_for(proc::Child* child, CommandMonitor* monitor, LogWriter* log) {
+  for (;;) {
+    const bool ended = child->pump();
+    log->flush();
+    if (ended) {
+      break;
+    }
     pollfd fds[2] = {{child->event_fd(), POLLIN, 0}, {-1, POLLIN, 0}};
     if (monitor != nullptr) {
       fds[1].fd = monitor->control_fd();
@@ -115,7 +147,7 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   HR_TRY(const auto work, WorkFolder::make(call));
   Json custom_output;
   std::string bad_output;
-  bool wrote = false;
+  LogWriter log;
   proc::ChildOptions options;
   options.argv = {"/bin/sh", "-c", command->string()};
   options.folder = work.path();
@@ -124,11 +156,7 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   options.line_bytes_max = kLineBytesMax;
   options.lines_bytes_max = std::numeric_limits<int64_t>::max();
   options.on_line = [&](proc::Stream stream, std::string_view line) {
-    wrote = true;
-    std::string whole(line);
-    whole += '\n';
-    // What the log cannot take is lost; the command itself must not suffer from it.
-    static_cast<void>(base::write_all(1, whole, "the log"));
+    log.add(line);
     if (stream == proc::Stream::out && line.starts_with(kOutputMark)) {
       auto parsed = parse_json(line.substr(kOutputMark.size()), "##headrace-output");
       if (parsed.ok()) {
@@ -145,7 +173,7 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   if (monitor != nullptr) {
     monitor->command_group(child.pid());
   }
-  auto exit = wait_for(&child, monitor);
+  auto exit = wait_for(&child, monitor, &log);
   if (monitor != nullptr) {
     monitor->command_group(0);
   }
@@ -163,7 +191,7 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
     return Error{Errc::invalid_argument, "the command's output line is no JSON: " + bad_output};
   }
   Json outputs = Json::array();
-  if (wrote) {
+  if (log.wrote()) {
     outputs.push_back(log_path(call.item_key, call.activity, call.attempt));
   }
   Json result = Json::object({{"exitcode", exit->code}, {"outputs", std::move(outputs)}});

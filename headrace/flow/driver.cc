@@ -23,6 +23,7 @@ using base::Micros;
 
 constexpr Micros kProgressEvery = std::chrono::milliseconds(100);
 constexpr int kWaitMaxMs = 60'000;
+constexpr int kActionsPerTurn = 256;  // then signals and cancels are looked at
 constexpr double kSlowSeconds = 1.0;  // from here on a .meta.json costs nothing that shows
 
 /// Marks of the loop's own descriptors; smaller numbers are slots.
@@ -121,15 +122,26 @@ Result<void> Driver::take(Event event, std::string_view attempt_path) {
   return {};
 }
 
+bool Driver::has_to_act() const {
+  return !actions_.start.empty() || !actions_.stop.empty() || !actions_.evaluate_items.empty();
+}
+
+/// Do what the engine wants, and what follows from that; a part of it when it is much, because
+/// loops in loops can go on for hours.
 Result<void> Driver::act() {
-  while (!actions_.start.empty() || !actions_.stop.empty() || !actions_.evaluate_items.empty()) {
+  for (int left = kActionsPerTurn; left > 0 && has_to_act();) {
     if (flushed_ != journal_.appended()) {
       HR_TRY(journal_.flush());
       flushed_ = journal_.appended();
     }
     Actions todo;
     std::swap(todo, actions_);
-    for (const uint64_t run : todo.evaluate_items) {
+    auto& loops = todo.evaluate_items;
+    const auto now_done = std::min(std::ssize(loops), static_cast<std::ptrdiff_t>(left));
+    actions_.evaluate_items.assign(loops.begin() + now_done, loops.end());
+    loops.resize(static_cast<size_t>(now_done));
+    left -= 1 + static_cast<int>(now_done);
+    for (const uint64_t run : loops) {
       HR_TRY(give_items(run));
     }
     for (const StartAttempt& start : todo.start) {
@@ -356,7 +368,7 @@ void Driver::show_progress(bool last) {
 }
 
 int Driver::wait_ms() const {
-  int64_t wait = kWaitMaxMs;
+  int64_t wait = has_to_act() ? 0 : kWaitMaxMs;
   const auto until = [&](Micros left) {
     wait = std::min(wait, std::max<int64_t>(0, (left.count() + 999) / 1000));
   };

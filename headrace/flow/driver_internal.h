@@ -51,6 +51,7 @@ class Driver {
   Result<void> watch();
   base::Micros now() const;
   Result<void> take(Event event, std::string_view attempt_path = {});
+  bool has_to_act() const;
   Result<void> act();
   Result<void> begin(const StartAttempt& start);
   Result<void> hand_over(int slot, CallFrame frame);

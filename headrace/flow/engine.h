@@ -131,6 +131,9 @@ struct Actions {
   void clear();
 };
 
+/// More than slots can be, so that no slot waits for it.
+constexpr int64_t kLiveItemsMax = 10'000;
+
 struct EngineOptions {
   std::string run_id;
   base::Micros started{0};
@@ -141,6 +144,9 @@ struct EngineOptions {
   /// likeness_internal.h). Attempts that are tried again do not count, nor do cancelled items.
   /// Items of which nothing ran yet are Skipped, the others end as they would.
   bool circuit_breaker = true;
+  /// With this many items begun in all loops of the run, a loop has one item at a time: loops
+  /// inside loops would else begin batchCount to the power of their depth.
+  int64_t live_items_max = kLiveItemsMax;
   bool report_outputs = false;
 };
 
@@ -233,7 +239,8 @@ class Engine {
 
 /// File name of an item's folder: the key, with what a file name must not hold as %XX.
 HR_API std::string item_folder_name(std::string_view key);
-/// Path of an attempt's log, relative to the run's folder.
+/// Path of an attempt's log, relative to the run's folder. Every key has a folder of its own beside
+/// the others, also that of an item in an item's loop ("outer/inner").
 HR_API std::string log_path(std::string_view item_key, std::string_view activity, int attempt);
 
 }  // namespace headrace::flow

@@ -141,7 +141,11 @@ void Engine::State::fill(ActivityRun* run) {
     return;
   }
   ForEachRun& loop = *run->for_each;
-  while (!loop.stopped && loop.running < loop.batch && loop.next < loop.items.size()) {
+  const auto room = [&] {
+    return loop.running == 0 ||  // one always goes, or nothing would
+           (loop.running < loop.batch && counts.items_running < options.live_items_max);
+  };
+  while (!loop.stopped && room() && loop.next < loop.items.size()) {
     const int64_t index = loop.next++;
     if (is_final(loop.statuses[static_cast<size_t>(index)])) {
       --loop.cancelled_waiting;

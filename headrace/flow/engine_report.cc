@@ -293,11 +293,10 @@ std::string item_folder_name(std::string_view key) {
 
 std::string log_path(std::string_view item_key, std::string_view activity, int attempt) {
   std::string path = item_key.empty() ? "activities/" : "items/";
-  for (size_t begin = 0; !item_key.empty() && begin <= item_key.size();) {
-    const size_t end = std::min(item_key.find('/', begin), item_key.size());
-    path += item_folder_name(item_key.substr(begin, end - begin));  // "outer/inner": a folder each
+  if (!item_key.empty()) {
+    // One folder for "outer/inner" too: inside that of "outer" it could be one of its attempts'.
+    path += item_folder_name(item_key);
     path += '/';
-    begin = end + 1;
   }
   path += item_folder_name(activity);
   path += '.';

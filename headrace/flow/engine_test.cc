@@ -900,7 +900,8 @@ TEST_CASE("names of folders are safe whatever the key") {
   CHECK(a.size() <= 200);
   CHECK(a != b);
   CHECK(log_path("s17", "fit", 2) == "items/s17/fit.2.log");
-  CHECK(log_path("../x", "fit", 1) == "items/%2E./x/fit.1.log");
+  CHECK(log_path("../x", "fit", 1) == "items/%2E.%2Fx/fit.1.log");
+  CHECK(log_path("a/fit.1", "fit", 1) == "items/a%2Ffit.1/fit.1.log");  // not in a's attempt
   CHECK(log_path("", "load", 1) == "activities/load.1.log");
 }
 
@@ -1138,6 +1139,23 @@ TEST_CASE("the error of a run names the first failure, not only what follows fro
                  failing({"fit"}));
   CHECK(loop.run() == Status::failed);
   CHECK(loop.result("each[1]") == "Failed: there is no model; 'fit' had failed before: no luck");
+}
+
+TEST_CASE("with too many items begun each loop takes one at a time, and none is left out") {
+  const auto pipeline = pipeline_of(R"json({"name": "p", "properties": {"activities": [
+      {"name": "outer", "type": "ForEach", "typeProperties": {"items": "@range(0, 6)",
+       "batchCount": 3, "activities": [
+        {"name": "inner", "type": "ForEach", "typeProperties": {"items": "@range(0, 5)",
+         "batchCount": 5, "activities": [{"name": "w", "type": "NoOp"}]}}]}}]}})json");
+  EngineOptions options;
+  options.live_items_max = 4;
+  int64_t most = 0;
+  Simulator run(pipeline, [](const CallSpec&) { return works(); }, 50, options);
+  CHECK(run.run([&] { most = std::max(most, run.engine().progress().items_running); }) ==
+        Status::succeeded);
+  CHECK(most == 6);  // three of the outer loop with one in each
+  CHECK(run.calls().size() == 30);
+  CHECK(run.replayed()->status() == Status::succeeded);
 }
 
 }  // namespace headrace::flow

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "headrace/flow/expression_node_internal.h"
 #include "headrace/flow/text.h"
 
@@ -39,6 +41,32 @@ std::string property_names(const Json& object) {
   }
   return names;
 }
+
+/// What a value takes, roughly.
+struct Extent {
+  size_t text_max = 0;  ///< bytes of its longest text
+  size_t elements = 0;  ///< of arrays and objects, with those inside
+  size_t bytes = 0;
+
+  void add(const Json& value) {
+    if (value.is_string()) {
+      text_max = std::max(text_max, value.string().size());
+      bytes += value.string().size();
+    } else if (value.is_array()) {
+      elements += value.items().size();
+      bytes += value.items().size() * sizeof(Json);
+      for (const Json& item : value.items()) {
+        add(item);
+      }
+    } else if (value.is_object()) {
+      elements += value.members().size();
+      bytes += value.members().size() * sizeof(Json::Member);
+      for (const Json::Member& member : value.members()) {
+        add(member.second);
+      }
+    }
+  }
+};
 
 class Evaluator {
  public:
@@ -99,7 +127,30 @@ class Evaluator {
     if (!result.ok()) {
       return at(node, std::move(result).error());
     }
+    if (const Result<void> fits = result->borrowed() ? Result<void>() : check(call, **result);
+        !fits.ok()) {
+      return at(node, fits.error());
+    }
     return result;
+  }
+
+  /// The bounds on what functions make, for every one of them.
+  Result<void> check(const Call& call, const Json& value) {
+    if (!value.is_string() && !value.is_array() && !value.is_object()) {
+      return {};
+    }
+    Extent extent;
+    extent.add(value);
+    HR_TRY(call.check_text(extent.text_max));
+    HR_TRY(call.check_count(extent.elements));
+    made_bytes_ += extent.bytes;
+    if (made_bytes_ > kMadeBytesMax) {
+      return call.fail(
+          fmt::format("the values of the expression would take {} bytes; at most {} "
+                      "are possible",
+                      made_bytes_, kMadeBytesMax));
+    }
+    return {};
   }
 
   Result<bool> condition(const Node& node, size_t argument) {
@@ -239,6 +290,7 @@ class Evaluator {
 
   std::string_view text_;
   Context& context_;
+  size_t made_bytes_ = 0;
 };
 
 void collect(const Node& node, std::vector<Reference>* out) {
@@ -339,6 +391,11 @@ Result<Json> Expression::evaluate(Context& context) const {
       return with_place(std::move(value).error());
     }
     append_value_text(**value, &out);
+    if (out.size() > kTextBytesMax) {
+      return with_place(Error{Errc::invalid_argument,
+                              fmt::format("the text would have {} bytes; at most {} are possible",
+                                          out.size(), kTextBytesMax)});
+    }
   }
   return Json(std::move(out));
 }

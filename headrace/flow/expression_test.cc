@@ -201,6 +201,25 @@ TEST_CASE("only the needed arguments of if, and, or and coalesce are evaluated")
              {"or(false, null)", "error: argument 2: expected a boolean, got null"}});
 }
 
+TEST_CASE("what an expression would make has bounds, and the error names them") {
+  std::string text = "'aaaaaaaaaaaaaaaa'";
+  for (int i = 0; i < 9; ++i) {
+    text = "replace(" + text + ", 'a', 'aaaaaaaaaaaaaaaa')";
+  }
+  // 16^6 bytes are made, the 16^7 that would follow are not.
+  CHECK(evaluate("@" + text)
+            .find("function 'replace': the result would be a text of 268435456 "
+                  "bytes; at most 67108864 are possible") != std::string::npos);
+  check_all({
+      {"length(join(range(0, 3000000), '0123456789012345678901234567890'))",
+       "error: function 'join': the result would be a text of 671088"},
+      {"concat(range(0, 6000000), range(0, 6000000))",
+       "error: function 'concat': the result would have 12000000 elements; at most 10000000"},
+      {"createArray(range(0, 6000000), range(0, 6000000))",
+       "error: function 'createArray': the result would have 12000002 elements"},
+  });
+}
+
 TEST_CASE("string functions give the published results") {
   check_all({
       {"concat('Hello', 'World')", R"("HelloWorld")"},
@@ -227,6 +246,11 @@ TEST_CASE("string functions give the published results") {
       {"nthIndexOf('123456789123465789', '1', 2)", "9"},
       {"nthIndexOf('123456789123465789', '12', 3)", "-1"},
       {"nthIndexOf('abab', 'b', -1)", "3"},
+      {"nthIndexOf('aaa', 'a', -3)", "0"},
+      {"nthIndexOf('aaa', 'a', -4)", "-1"},
+      {"nthIndexOf('aaa', 'a', -9223372036854775808)", "-1"},
+      {"nthIndexOf('aaa', 'a', 9223372036854775807)", "-1"},
+      {"slice('hello', -9223372036854775808, 9223372036854775807)", R"("hello")"},
       {"nthIndexOf('abab', '', 1)", "error: not empty"},
       {"replace('the old string', 'old', 'new')", R"("the new string")"},
       {"replace('aaa', 'a', 'aa')", R"("aaaaaa")"},

@@ -79,6 +79,22 @@ Error Call::fail(std::string_view what) const {
   return Error{Errc::invalid_argument, fmt::format("function '{}': {}", function_.name, what)};
 }
 
+Result<void> Call::check_text(size_t bytes) const {
+  if (bytes <= kTextBytesMax) {
+    return {};
+  }
+  return fail(fmt::format("the result would be a text of {} bytes; at most {} are possible", bytes,
+                          kTextBytesMax));
+}
+
+Result<void> Call::check_count(size_t elements) const {
+  if (elements <= kElementsMax) {
+    return {};
+  }
+  return fail(fmt::format("the result would have {} elements; at most {} are possible", elements,
+                          kElementsMax));
+}
+
 Result<std::string_view> Call::text(size_t index) const {
   const Json& value = (*this)[index];
   if (!value.is_string()) {

@@ -25,6 +25,12 @@ struct Function {
 };
 inline constexpr int kAny = 1 << 30;
 
+// Bounds on what expressions make; `Call::check_text` and `check_count` tell of them. A function
+// whose result may be much larger than its arguments asks before it makes it.
+inline constexpr size_t kTextBytesMax = size_t{64} << 20;  ///< of one text
+inline constexpr size_t kElementsMax = 10'000'000;         ///< of one array, with those inside
+inline constexpr size_t kMadeBytesMax = size_t{2} << 30;   ///< of all values of one evaluation
+
 /// One call with evaluated arguments. The getters check kinds; their errors name the function, the
 /// position, what was expected and what came.
 class Call {
@@ -46,6 +52,8 @@ class Call {
 
   /// "function 'substring', argument 2 (startIndex): expected an integer, got string 'x'".
   Error wrong(size_t index, std::string_view expected) const;
+  Result<void> check_text(size_t bytes) const;
+  Result<void> check_count(size_t elements) const;
   /// "function 'div': what".
   Error fail(std::string_view what) const;
 

@@ -116,6 +116,7 @@ Result<Value> join(Call& call) {
   for (size_t i = 0; i < array->size(); ++i) {
     out += i > 0 ? delimiter : std::string_view();
     append_value_text((*array)[i], &out);
+    HR_TRY(call.check_text(out.size()));
   }
   return Value(Json(std::move(out)));
 }
@@ -201,6 +202,7 @@ Result<Value> chunk(Call& call) {
   }
   const auto total = call[0].is_array() ? static_cast<int64_t>(call[0].items().size())
                                         : utf16_length(call[0].string());
+  HR_TRY(call.check_count(static_cast<size_t>(total / size)));
   Json out = Json::array();
   for (int64_t at = 0; at < total; at += std::min(size, total - at)) {
     HR_TRY(auto part, range_of(call, at, std::min(size, total - at)));

@@ -18,6 +18,11 @@ Result<Value> concat(Call& call) {
     arrays = arrays && call[i].is_array();
   }
   if (arrays) {
+    size_t count = 0;
+    for (size_t i = 0; i < call.size(); ++i) {
+      count += call[i].items().size();
+    }
+    HR_TRY(call.check_count(count));
     Json out = Json::array();
     for (size_t i = 0; i < call.size(); ++i) {
       out.items().insert(out.items().end(), call[i].items().begin(), call[i].items().end());
@@ -27,6 +32,7 @@ Result<Value> concat(Call& call) {
   std::string out;
   for (size_t i = 0; i < call.size(); ++i) {
     append_value_text(call[i], &out);
+    HR_TRY(call.check_text(out.size()));
   }
   return Value(Json(std::move(out)));
 }
@@ -75,7 +81,7 @@ Result<Value> nth_index_of(Call& call) {
   if (wanted >= 1 && wanted <= count) {
     return Value(Json(found[static_cast<size_t>(wanted - 1)]));
   }
-  if (wanted <= -1 && -wanted <= count) {
+  if (wanted <= -1 && wanted >= -count) {
     return Value(Json(found[static_cast<size_t>(count + wanted)]));
   }
   return Value(Json(-1));
@@ -88,6 +94,12 @@ Result<Value> replace(Call& call) {
   if (old_part.empty()) {
     return call.wrong(1, "a string that is not empty");
   }
+  size_t found = 0;
+  for (size_t at = text.find(old_part); at != std::string_view::npos;
+       at = text.find(old_part, at + old_part.size())) {
+    ++found;
+  }
+  HR_TRY(call.check_text(text.size() - found * old_part.size() + found * new_part.size()));
   std::string out;
   size_t at = 0;
   for (;;) {
@@ -112,6 +124,7 @@ Result<Value> split(Call& call) {
     if (next == std::string_view::npos) {
       return Value(std::move(out));
     }
+    HR_TRY(call.check_count(out.items().size() + 1));
     at = next + delimiter.size();
   }
 }

@@ -126,6 +126,7 @@ Json RunHeader::to_json() const {
                             {"started_us", started.count()},
                             {"shared_variables", shared_variables},
                             {"circuit_breaker", circuit_breaker},
+                            {"live_items_max", live_items_max},
                             {"made_by", made_by}});
   if (budget.count) {
     json.set("failures_max", *budget.count);
@@ -153,6 +154,7 @@ Result<RunHeader> RunHeader::from_json(const Json& json) {
   header.started = Micros(json.get_integer("started_us"));
   header.shared_variables = json.get_bool("shared_variables");
   header.circuit_breaker = json.get_bool("circuit_breaker");
+  header.live_items_max = json.get_integer("live_items_max", INT64_MAX);
   const Json* parameters = json.find("parameters");
   header.parameters =
       parameters != nullptr && parameters->is_object() ? *parameters : Json::object();

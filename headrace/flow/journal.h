@@ -30,9 +30,9 @@ enum class RecordType : uint8_t {
 };
 
 /// Grows when a replay by older or newer code would give another state.
-inline constexpr int kEngineVersion = 3;
-/// The oldest whose journals replay as they did: version 2 had no circuit breaker, and its headers
-/// say so by saying nothing.
+inline constexpr int kEngineVersion = 4;
+/// The oldest whose journals replay as they did: version 2 had no circuit breaker, 3 no bound on
+/// live items, and their headers say so by saying nothing.
 inline constexpr int kEngineVersionMin = 2;
 
 /// What a run is: enough to build its engine again without any other file.
@@ -46,6 +46,7 @@ struct RunHeader {
   bool shared_variables = false;
   FailureBudget budget = {};
   bool circuit_breaker = true;
+  int64_t live_items_max = kLiveItemsMax;  ///< see EngineOptions
   int engine_version = kEngineVersion;
   std::string made_by;  ///< version of headrace and host, for people
 

@@ -191,7 +191,7 @@ TEST_CASE("a replay refuses records out of order and of another engine") {
   const auto other = Replay().on_record(run, header.to_json().dump());
   REQUIRE(!other.ok());
   CHECK(other.error().code() == Errc::mismatch);
-  CHECK(other.error().message().find("engine version 4, this is 3") != std::string::npos);
+  CHECK(other.error().message().find("engine version 5, this is 4") != std::string::npos);
 
   header.engine_version = kEngineVersion;
   header.budget.percent = 5.0;
@@ -202,10 +202,13 @@ TEST_CASE("a replay refuses records out of order and of another engine") {
   CHECK(back->budget.percent == 5.0);
   CHECK(back->shared_variables);
   CHECK(!back->circuit_breaker);
+  CHECK(back->live_items_max == kLiveItemsMax);
   CHECK(back->document == header.document);
 }
 
-TEST_CASE("a journal of engine version 2 replays as it did: without a circuit breaker") {
+TEST_CASE(
+    "a journal of engine version 2 replays as it did: without a circuit breaker and bound on "
+    "items") {
   RunHeader header;
   header.run_id = "r";
   header.pipeline_name = "p";
@@ -215,7 +218,7 @@ TEST_CASE("a journal of engine version 2 replays as it did: without a circuit br
   Json old = Json::object();
   const Json all = header.to_json();
   for (const Json::Member& member : all.members()) {
-    if (member.first != "circuit_breaker") {
+    if (member.first != "circuit_breaker" && member.first != "live_items_max") {
       old.set(member.first, member.second);
     }
   }
@@ -224,6 +227,7 @@ TEST_CASE("a journal of engine version 2 replays as it did: without a circuit br
 
   REQUIRE(back.ok());
   CHECK(!back->circuit_breaker);
+  CHECK(back->live_items_max == INT64_MAX);
   CHECK(back->engine_version == kEngineVersion);  // what a restart of it is written with
   EventDecoder decoder;
   const auto resumed =

@@ -43,6 +43,7 @@ EngineOptions engine_options(const RunHeader& header, bool report_outputs) {
   options.shared_variables = header.shared_variables;
   options.budget = header.budget;
   options.circuit_breaker = header.circuit_breaker;
+  options.live_items_max = header.live_items_max;
   options.report_outputs = report_outputs;
   return options;
 }

@@ -138,6 +138,7 @@ Result<RunResult> restart(Journal journal, Replay* replay, const Changed& docume
   RunHeader header = replay->header();
   // What succeeded before comes back only as its turn comes: until then failures seem to be all.
   header.circuit_breaker = header.circuit_breaker && circuit_breaker && !replay->items_succeeded();
+  header.live_items_max = kLiveItemsMax;  // of a run that had none, too: it begins anew
   if (document.changed) {
     header.document = document.text;
   }

@@ -43,7 +43,7 @@ struct ActivityError {
 
 /// One ForEach item. Times are since the epoch; absent when it has not come to that.
 struct ItemState {
-  std::string key;  ///< names the item's folder: RUN/items/KEY
+  std::string key;  ///< names the item's folder, see item_folder_name
   int64_t index = 0;
   Status status = Status::queued;
   int attempts = 0;  ///< of the activity that needed most; 1 = everything at the first try

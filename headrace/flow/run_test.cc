@@ -517,6 +517,32 @@ TEST_CASE("a loop that the circuit breaker stopped is read back so, and goes on 
   CHECK(run.resume({.retry_failed = true}).status == Status::succeeded);
 }
 
+TEST_CASE("loops in loops have a bound on the items they begin, and can be interrupted") {
+  std::string body = R"json({"name": "last", "type": "Wait",
+      "typeProperties": {"waitTimeInSeconds": 0}})json";
+  for (int depth = 0; depth < 20; ++depth) {
+    body = fmt::format(R"json({{"name": "l{}", "type": "ForEach", "typeProperties":
+        {{"items": "@range(0, 2)", "activities": [{}]}}}})json",
+                       depth, body);
+  }
+  TestRun run(pipeline_text(body));
+  const Interrupt interrupt;
+  run.options.interrupt_fd = interrupt.read_end.get();
+  int64_t most = 0;
+  const base::Deadline deadline = base::Deadline::in(std::chrono::seconds(2));
+  bool raised = false;
+  run.options.on_progress = [&](const EngineProgress& progress) {
+    most = std::max(most, progress.items_running);
+    if (!raised && deadline.passed()) {
+      raised = true;
+      interrupt.raise();
+    }
+  };
+  CHECK(run.start().interrupted);
+  CHECK(most > 1000);
+  CHECK(most < kLiveItemsMax * 20);
+}
+
 TEST_CASE("a run that goes on without circuit breaker stays so when it is read again") {
   TestRun run(pipeline_text(
       loop_of("@range(0, 30)", work("Custom", counting("test -e $HEADRACE_RUN_FOLDER/go || sleep "
@@ -771,7 +797,7 @@ TEST_CASE("a journal of another kind is told from a damaged one") {
   CHECK(run.start().status == Status::succeeded);
   std::string text = run.file("journal");
 
-  const size_t version = text.find("\"engine_version\":3");
+  const size_t version = text.find("\"engine_version\":4");
   REQUIRE(version != std::string::npos);
   text[40] = static_cast<char>(text[40] + 1);
   REQUIRE(base::replace_file(journal_path(run.options.folder), text).ok());

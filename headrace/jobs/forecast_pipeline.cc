@@ -185,11 +185,12 @@ Result<Json> forecast_pipeline(const ForecastPipeline& spec) {
   Json evaluate = forecast_activity("Evaluate", std::move(judged));
   evaluate.set("dependsOn", depends_on({{"TrainEach", "Completed"}}));
   activities.push_back(std::move(evaluate));
-  // A leaf that failed items leave out: the run ends as Failed then, after the evaluation.
+  // A leaf that a failed item or evaluation leaves out: the run ends as Failed then, after the
+  // evaluation.
   activities.push_back(Json::object(
       {{"name", "AllTrained"},
        {"type", "Wait"},
-       {"dependsOn", depends_on({{"TrainEach", "Succeeded"}, {"Evaluate", "Completed"}})},
+       {"dependsOn", depends_on({{"TrainEach", "Succeeded"}, {"Evaluate", "Succeeded"}})},
        {"typeProperties", Json::object({{"waitTimeInSeconds", 0}})}}));
 
   Json variables = Json::object(

@@ -118,4 +118,15 @@ TEST_CASE("with a stored model to start from no global members are trained") {
   CHECK(each.at("train").at("epochs").integer() == 3);  // from a model a few steps go a long way
 }
 
+TEST_CASE("a run whose items or whose evaluation failed is no success") {
+  const Json pipeline = forecast_pipeline(sales()).value();
+  const Json* last = activity(pipeline, "AllTrained");
+  REQUIRE(last != nullptr);
+  std::string waits_for;
+  for (const Json& one : last->at("dependsOn").items()) {
+    waits_for += one.at("activity").string() + one.at("dependencyConditions").dump() + " ";
+  }
+  CHECK(waits_for == "TrainEach[\"Succeeded\"] Evaluate[\"Succeeded\"] ");
+}
+
 }  // namespace headrace::jobs

@@ -141,6 +141,21 @@ Result<void> check_options(const ChildOptions& options) {
   if (options.out.to == Output::To::with_out) {
     return Error{Errc::invalid_argument, "starting a process: only `err` can go with `out`"};
   }
+  const auto refuse_nul = [&](std::string_view what, const std::string& text) -> Result<void> {
+    if (text.find('\0') == std::string::npos) {
+      return {};
+    }
+    return Error{Errc::invalid_argument,
+                 fmt::format("starting {}: {} holds a NUL character, which would cut it",
+                             options.argv.front(), what)};
+  };
+  for (const std::string& argument : options.argv) {
+    HR_TRY(refuse_nul("an argument", argument));
+  }
+  for (const auto& [name, value] : options.environment) {
+    HR_TRY(refuse_nul("the name of an environment variable", name));
+    HR_TRY(refuse_nul("environment variable " + name, value));
+  }
   for (const PassedFd& passed : options.fds) {
     if (passed.fd < 0 || passed.number < 3) {
       return Error{Errc::invalid_argument,

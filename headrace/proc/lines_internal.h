@@ -35,11 +35,10 @@ class LineSplitter {
 class LastLines {
  public:
   void add(std::string_view line);
-  std::vector<std::string> take() { return {lines_.begin(), lines_.end()}; }
+  std::vector<std::string> take() const;
 
  private:
-  std::deque<std::string> lines_;
-  size_t bytes_ = 0;
+  std::deque<std::string> lines_;  ///< as they came, cut
 };
 
 }  // namespace headrace::proc

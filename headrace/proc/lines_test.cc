@@ -82,4 +82,17 @@ TEST_CASE("last lines are UTF-8 whatever was written, and end at a character") {
   CHECK(lines[1] == std::string(511, 'x'));
 }
 
+TEST_CASE("the last lines are the newest ones that fit together") {
+  LastLines last;
+  last.add("first");
+  for (int i = 0; i < 8; ++i) {
+    last.add(std::string(510, 'x'));
+  }
+  CHECK(last.take().size() == 9);  // 4085 bytes
+  last.add("0123456789");
+  CHECK(last.take().size() == 10);  // 4095 bytes
+  last.add("ab");
+  CHECK(last.take().size() == 10);  // without "first"
+}
+
 }  // namespace headrace::proc

@@ -228,6 +228,79 @@ def test_failed_items_of_a_run_that_succeeded_are_told_and_can_be_retried(
     assert "6 of 6 items ended, 0 failed" in again.stdout
 
 
+def stand_in(activities: list[dict[str, Any]], commands: dict[str, str]) -> None:
+    """Let commands do what HeadraceForecast does in `activities`."""
+    for activity in activities:
+        stand_in(activity["typeProperties"].get("activities", []), commands)
+        if activity["type"] == "HeadraceForecast":
+            activity["type"] = "Custom"
+            activity["typeProperties"] = {"command": commands.get(activity["name"], "true")}
+            activity.get("policy", {})["retry"] = 0
+
+
+@pytest.mark.parametrize("failing", ["none", "Evaluate", "Train", "Items"])
+def test_the_main_example_fails_with_its_items_and_with_its_evaluation(
+    run_headrace: Run, tmp_path: Path, failing: str
+) -> None:
+    document = json.loads((ROOT / "examples/m4_hourly/pipeline.json").read_text())
+    commands = {
+        "Items": """echo '##headrace-output ["H1", "H2"]'""",
+        "Member": """echo '##headrace-output "m"'""",
+        "Evaluate": "touch ../../evaluated",
+    }
+    if failing != "none":
+        commands[failing] = f"{commands.get(failing, 'true')}; exit 3"
+    stand_in(document["properties"]["activities"], commands)
+    text = json.dumps(document).replace("output.items", "output.customOutput")
+    path = tmp_path / "pipeline.json"
+    path.write_text(text.replace("output.model", "output.customOutput"))
+
+    done = run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path)
+
+    assert done.returncode == (0 if failing == "none" else 1), done.stdout + done.stderr
+    state = status(run_headrace, tmp_path, "run")
+    assert state["status"] == ("Succeeded" if failing == "none" else "Failed")
+    assert (tmp_path / "run/evaluated").exists() == (failing != "Items")
+
+
+def test_every_key_has_a_folder_of_its_own(run_headrace: Run, tmp_path: Path) -> None:
+    keys = ["a", "a/do.1", "a/do.1.log", "..", ".", "a%2Fdo.1", "\n", "x" * 300, "x" * 300 + "y"]
+    path = pipeline(
+        tmp_path,
+        "test ! -e kept && touch kept && echo of $HEADRACE_ITEM",
+        items="@pipeline().parameters.keys",
+    )
+    document = json.loads(path.read_text())
+    document["properties"]["parameters"] = {"keys": {"type": "Array", "defaultValue": keys}}
+    document["properties"]["activities"][0]["typeProperties"]["isSequential"] = True
+    path.write_text(json.dumps(document))
+
+    done = run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    for key in keys:
+        logs = run_headrace("flow", "logs", "run", "--item", key, cwd=tmp_path).stdout
+        assert logs.split() == ["of", *key.split()]
+    assert len(list((tmp_path / "run/items").iterdir())) == len(keys)
+    assert len(list((tmp_path / "run").rglob("do.1/kept"))) == len(keys)
+
+
+def test_a_key_with_a_nul_character_is_refused_by_its_command(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    path = pipeline(tmp_path, "touch ../../../ran", items="@pipeline().parameters.keys")
+    document = json.loads(path.read_text())
+    keys = {"type": "Array", "defaultValue": ["a\0b"]}
+    document["properties"]["parameters"] = {"keys": keys}
+    path.write_text(json.dumps(document))
+
+    done = run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "environment variable HEADRACE_ITEM holds a NUL character" in done.stderr
+    assert not (tmp_path / "run/ran").exists()
+
+
 def test_ctrl_c_stops_within_a_second_and_leaves_a_resumable_run(
     headrace_binary: Path, run_headrace: Run, tmp_path: Path
 ) -> None:

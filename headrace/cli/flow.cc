@@ -177,7 +177,7 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
              result.interrupted ? "was interrupted" : status_name(result.status), counts,
              folder.string());
   if (result.error && !result.interrupted) {
-    fmt::print(stderr, "headrace: {}\n", result.error->message);
+    fmt::print(stderr, "headrace: {}\n", printable(result.error->message, true));
   }
   if (result.interrupted) {
     fmt::print("continue: headrace flow resume {}\n", reference);
@@ -444,7 +444,7 @@ flow::ActivityTable executable_types() {
 
 void print_diagnostics(const std::vector<flow::Diagnostic>& diagnostics) {
   for (const flow::Diagnostic& diagnostic : diagnostics) {
-    fmt::print(stderr, "{}\n", flow::diagnostic_text(diagnostic));
+    fmt::print(stderr, "{}\n", printable(flow::diagnostic_text(diagnostic), true));
   }
 }
 

@@ -426,7 +426,7 @@ Parsed parse_command_line(const std::vector<Command>& commands,
       const std::string& word = words[leading.consumed];
       return usage_error(fmt::format("there is no option {}{}", word,
                                      did_you_mean(word, {"--help", "--version", "--json"})),
-                         leading.json, "");
+                         leading.json || std::ranges::find(words, "--json") != words.end(), "");
     }
     return leading.help ? shown(root_help(commands, version))
                         : usage_error("no command is given", leading.json, "");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -226,12 +227,14 @@ Result<flow::FailureBudget> read_budget(const Arguments& arguments) {
   const bool percent = text.ends_with('%');
   const char* end = text.data() + text.size() - (percent ? 1 : 0);
   const auto parsed = std::from_chars(text.data(), end, number);
-  const bool whole = number == static_cast<double>(static_cast<int64_t>(number));
-  if (parsed.ec != std::errc() || parsed.ptr != end || number <= 0.0 || number > 1e9 ||
-      (!percent && !whole)) {
+  const bool fits = number > 0.0 && number <= (percent ? 100.0 : 1e9);  // NaN does not
+  if (parsed.ec != std::errc() || parsed.ptr != end || !fits ||
+      (!percent && number != std::floor(number))) {
     return Error{
         Errc::invalid_argument,
-        fmt::format("--max-failures {}: expected a count such as 10 or a share such as 5%", text)};
+        fmt::format("--max-failures {}: expected a count such as 10 or a share such as 5%, at "
+                    "most 100%",
+                    text)};
   }
   if (percent) {
     budget.percent = number;

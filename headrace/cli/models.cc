@@ -323,6 +323,10 @@ Result<int> run_get(const Arguments& arguments) {
     for (const auto& path : written) {
       fmt::print("{}\n", path.string());
     }
+    if (written.empty()) {
+      fmt::print(stderr, "{} has no files: a model of kind {} needs none\n",
+                 printable(version.reference()), printable(version.kind));
+    }
   }
   return kExitOk;
 }

@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 
 #include "headrace/base/json.h"
+#include "headrace/cli/terminal.h"
 
 namespace headrace::cli {
 
@@ -77,7 +78,7 @@ Parsed usage_error(std::string message, bool json, std::string_view hint_command
                       .dump() +
                   "\n";
   } else {
-    parsed.text = "headrace: " + message + "; " + hint + "\n";
+    parsed.text = "headrace: " + printable(message, true) + "; " + hint + "\n";
   }
   return parsed;
 }
@@ -406,7 +407,7 @@ int report_error(const Error& error, bool json) {
                                                                 {"message", error.message()}})}});
     fmt::print("{}\n", document.dump());
   } else {
-    fmt::print(stderr, "headrace: {}\n", error.message());
+    fmt::print(stderr, "headrace: {}\n", printable(error.message(), true));
   }
   const bool usage = error.code() == Errc::invalid_argument || error.code() == Errc::not_found;
   return usage ? kExitUsage : kExitFailed;
@@ -425,7 +426,7 @@ Parsed parse_command_line(const std::vector<Command>& commands,
       const std::string& word = words[leading.consumed];
       return usage_error(fmt::format("there is no option {}{}", word,
                                      did_you_mean(word, {"--help", "--version", "--json"})),
-                         leading.json, "");
+                         leading.json || std::ranges::find(words, "--json") != words.end(), "");
     }
     return leading.help ? shown(root_help(commands, version))
                         : usage_error("no command is given", leading.json, "");

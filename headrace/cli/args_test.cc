@@ -101,6 +101,14 @@ TEST_CASE("--json may stand before or after the command") {
   CHECK(parse({"doctor", "--json"}).arguments.flag("json"));
 }
 
+TEST_CASE("an unknown option without a command is JSON wherever --json stands") {
+  for (const auto& words : {std::vector<std::string>{"--json", "--bogus"}, {"--bogus", "--json"}}) {
+    const Parsed parsed = parse(words);
+    CHECK(parsed.exit_code == kExitUsage);
+    CHECK(parsed.text.starts_with("{\"error\":"));
+  }
+}
+
 TEST_CASE("an unknown command is answered with the nearest name and exit code 2") {
   check_usage_error({"forcast", "train"}, "no command \"forcast\"; did you mean \"forecast\"?");
   check_usage_error({"forecast", "tarin"},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -177,7 +178,7 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
              result.interrupted ? "was interrupted" : status_name(result.status), counts,
              folder.string());
   if (result.error && !result.interrupted) {
-    fmt::print(stderr, "headrace: {}\n", result.error->message);
+    fmt::print(stderr, "headrace: {}\n", printable(result.error->message, true));
   }
   if (result.interrupted) {
     fmt::print("continue: headrace flow resume {}\n", reference);
@@ -226,12 +227,14 @@ Result<flow::FailureBudget> read_budget(const Arguments& arguments) {
   const bool percent = text.ends_with('%');
   const char* end = text.data() + text.size() - (percent ? 1 : 0);
   const auto parsed = std::from_chars(text.data(), end, number);
-  const bool whole = number == static_cast<double>(static_cast<int64_t>(number));
-  if (parsed.ec != std::errc() || parsed.ptr != end || number <= 0.0 || number > 1e9 ||
-      (!percent && !whole)) {
+  const bool fits = number > 0.0 && number <= (percent ? 100.0 : 1e9);  // NaN does not
+  if (parsed.ec != std::errc() || parsed.ptr != end || !fits ||
+      (!percent && number != std::floor(number))) {
     return Error{
         Errc::invalid_argument,
-        fmt::format("--max-failures {}: expected a count such as 10 or a share such as 5%", text)};
+        fmt::format("--max-failures {}: expected a count such as 10 or a share such as 5%, at "
+                    "most 100%",
+                    text)};
   }
   if (percent) {
     budget.percent = number;
@@ -444,7 +447,7 @@ flow::ActivityTable executable_types() {
 
 void print_diagnostics(const std::vector<flow::Diagnostic>& diagnostics) {
   for (const flow::Diagnostic& diagnostic : diagnostics) {
-    fmt::print(stderr, "{}\n", flow::diagnostic_text(diagnostic));
+    fmt::print(stderr, "{}\n", printable(flow::diagnostic_text(diagnostic), true));
   }
 }
 

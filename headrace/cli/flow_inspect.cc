@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // headrace flow status, logs, cancel, validate, report; headrace expr.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -142,7 +143,7 @@ Json status_json(const RunState& run, const base::Path& folder, bool with_items,
 void print_status(const RunState& run, const base::Path& folder, Micros now) {
   const bool over = is_final(run.status);
   const std::string age = duration_text(seconds_between(run.started, run.ended.value_or(now)));
-  fmt::print("run {} of {}: {}, {}\nfolder: {}\n", run.run_id, run.pipeline,
+  fmt::print("run {} of {}: {}, {}\nfolder: {}\n", run.run_id, printable(run.pipeline),
              status_name(run.status), over ? "took " + age : "begun " + age + " ago",
              folder.string());
   if (run.driven_by) {
@@ -163,7 +164,7 @@ void print_status(const RunState& run, const base::Path& folder, Micros now) {
   }
   fmt::print("{}", table.text());
   if (run.error) {
-    fmt::print("error: {}\n", run.error->message);
+    fmt::print("error: {}\n", printable(run.error->message, true));
   }
 }
 
@@ -219,7 +220,9 @@ Result<void> print_logs(const std::vector<base::Path>& logs, const base::Path& f
     if (logs.size() > 1) {
       fmt::print("==> {} <==\n", log.lexically_relative(folder).string());
     }
-    fmt::print("{}{}", content, content.empty() || content.ends_with('\n') ? "" : "\n");
+    // As it is, but for a person's terminal.
+    const std::string shown = ::isatty(STDOUT_FILENO) == 1 ? printable(content, true) : content;
+    fmt::print("{}{}", shown, content.empty() || content.ends_with('\n') ? "" : "\n");
   }
   return {};
 }
@@ -236,14 +239,15 @@ Result<void> item_logs(const RunState& run, const base::Path& folder, const std:
       const std::vector<base::Path> logs = logs_in(place);
       HR_TRY(print_logs(logs, folder));
       if (logs.empty()) {
-        fmt::print(stderr, "headrace: item {} is {} and printed nothing{}\n", key,
+        fmt::print(stderr, "headrace: item {} is {} and printed nothing{}\n", printable(key),
                    status_name(item.status),
                    is_final(item.status) ? ""
                                          : " yet that was kept; what running items print is in " +
                                                (folder / "workers").string());
       }
       if (item.error) {
-        fmt::print(stderr, "headrace: item {} failed: {}\n", key, item.error->message);
+        fmt::print(stderr, "headrace: item {} failed: {}\n", printable(key),
+                   printable(item.error->message, true));
       }
     }
   }
@@ -270,7 +274,8 @@ int show_logs(const Arguments& arguments) {
     for (const ActivityState& activity : run->activities) {
       for (const ItemState& item : activity.items) {
         if (item.error) {
-          fmt::print("{}: {} [{}]\n", item.key, item.error->message, item.log);
+          fmt::print("{}: {} [{}]\n", printable(item.key), printable(item.error->message, true),
+                     item.log);
         }
       }
     }
@@ -328,7 +333,8 @@ int validate(const Arguments& arguments) {
     fmt::print("{}\n", Json::object({{"valid", good}, {"findings", std::move(list)}}).dump());
   } else {
     for (const flow::Diagnostic& one : all) {
-      fmt::print("{}\n", one.where.empty() ? one.message : flow::diagnostic_text(one));
+      fmt::print("{}\n",
+                 printable(one.where.empty() ? one.message : flow::diagnostic_text(one), true));
     }
     if (good) {
       fmt::print("{} pipeline{}, {} activit{}: valid\n", pipelines, pipelines == 1 ? "" : "s",

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <iterator>
 
+#include "headrace/cli/terminal.h"
+
 namespace headrace::cli {
 
 namespace {
@@ -125,14 +127,15 @@ Result<void> check_output(const base::Path& path) {
 
 void print_lines(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) {
-    fmt::print(stderr, "{}\n", note);
+    fmt::print(stderr, "{}\n", printable(note, true));
   }
 }
 
 void print_errors(const std::vector<forecast::ItemError>& errors) {
   constexpr size_t kShown = 20;
   for (size_t i = 0; i < std::min(errors.size(), kShown); ++i) {
-    fmt::print(stderr, "failed: {}: {}\n", errors[i].item, errors[i].error.message());
+    fmt::print(stderr, "failed: {}: {}\n", printable(errors[i].item),
+               printable(errors[i].error.message(), true));
   }
   if (errors.size() > kShown) {
     fmt::print(stderr, "failed: {} more items\n", errors.size() - kShown);

@@ -216,7 +216,7 @@ void print_pairs(const char* title, const std::vector<registry::Pair>& pairs) {
   }
   fmt::print("\n{}\n", title);
   for (const registry::Pair& pair : pairs) {
-    fmt::print("  {:<24} {}\n", pair.name, pair.value);
+    fmt::print("  {:<24} {}\n", printable(pair.name), printable(pair.value));
   }
 }
 
@@ -224,7 +224,7 @@ void print_lineage(const registry::Version& version) {
   const registry::Lineage& lineage = version.lineage;
   const auto line = [](const char* name, const std::string& text) {
     if (!text.empty()) {
-      fmt::print("  {:<24} {}\n", name, text);
+      fmt::print("  {:<24} {}\n", name, printable(text));
     }
   };
   fmt::print("\nlineage\n");
@@ -322,6 +322,10 @@ Result<int> run_get(const Arguments& arguments) {
   } else {
     for (const auto& path : written) {
       fmt::print("{}\n", path.string());
+    }
+    if (written.empty()) {
+      fmt::print(stderr, "{} has no files: a model of kind {} needs none\n",
+                 printable(version.reference()), printable(version.kind));
     }
   }
   return kExitOk;

@@ -90,7 +90,7 @@ void print_done(const Arguments& arguments, const char* key, const std::vector<s
     return;
   }
   for (const std::string& one : what) {
-    fmt::print("{}\n", one);
+    fmt::print("{}\n", printable(one));
   }
   fmt::print(stderr, "{}{}\n", sentence, arguments.flag("dry-run") ? " (dry run)" : "");
 }
@@ -252,7 +252,7 @@ Result<int> run_import(const Arguments& arguments) {
   } else {
     fmt::print("{} versions added, {} were here already\n", report.added, report.known);
     for (const std::string& conflict : report.conflicts) {
-      fmt::print(stderr, "headrace: {}\n", conflict);
+      fmt::print(stderr, "headrace: {}\n", printable(conflict));
     }
   }
   return report.conflicts.empty() ? kExitOk : kExitFailed;
@@ -308,7 +308,8 @@ Result<int> run_verify(const Arguments& arguments) {
                              {"findings", std::move(findings)}}));
   } else {
     for (const registry::Finding& finding : report.findings) {
-      fmt::print("{}{}: {}\n", finding.what, finding.harmless ? " (harmless)" : "", finding.text);
+      fmt::print("{}{}: {}\n", finding.what, finding.harmless ? " (harmless)" : "",
+                 printable(finding.text));
     }
     fmt::print("{} versions, {} objects: {}\n", report.versions, report.objects,
                report.clean() ? "clean" : "damaged");

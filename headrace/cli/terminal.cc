@@ -84,9 +84,29 @@ Screen stderr_screen() {
   return screen;
 }
 
+std::string printable(std::string_view text, bool lines) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    const auto next = static_cast<uint8_t>(i + 1 < text.size() ? text[i + 1] : '\0');
+    if (lines && (byte == '\n' || byte == '\t')) {
+      out.push_back(text[i]);
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else if (byte == 0xC2 && next >= 0x80 && next <= 0x9F) {  // U+0080 to U+009F in UTF-8
+      out += fmt::format("\\x{:02x}", next);
+      ++i;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
 struct Progress::State {
-  State(std::string label_in, int64_t total_in, base::Clock& clock_in, Screen screen_in)
-      : label(std::move(label_in)),
+  State(std::string_view label_in, int64_t total_in, base::Clock& clock_in, Screen screen_in)
+      : label(printable(label_in)),
         total(total_in),
         clock(clock_in),
         screen(std::move(screen_in)),
@@ -184,8 +204,8 @@ struct Progress::State {
   }
 
   void log_line(base::LogLevel level, std::string_view text) HR_EXCLUDES(mu) {
-    const std::string line =
-        fmt::format("{} {} {}\n", base::utc_text(clock.wall(), 3), level_text(level), text);
+    const std::string line = fmt::format("{} {} {}\n", base::utc_text(clock.wall(), 3),
+                                         level_text(level), printable(text));
     const base::MutexLock lock(mu);
     if (screen.terminal && drawn && !finished) {
       screen.write("\r\x1b[K" + line);
@@ -197,7 +217,7 @@ struct Progress::State {
 };
 
 Progress::Progress(std::string label, int64_t total, base::Clock& clock, Screen screen)
-    : state_(std::make_unique<State>(std::move(label), total, clock, std::move(screen))) {
+    : state_(std::make_unique<State>(label, total, clock, std::move(screen))) {
   State* state = state_.get();
   {
     const base::MutexLock lock(state->mu);
@@ -235,10 +255,18 @@ void Progress::finish() {
   }
 }
 
-TextTable::TextTable(std::vector<std::string> header) { rows_.push_back(std::move(header)); }
+TextTable::TextTable(std::vector<std::string> header) {
+  for (std::string& name : header) {
+    name = printable(name);
+  }
+  rows_.push_back(std::move(header));
+}
 
 void TextTable::add(std::vector<std::string> row) {
   row.resize(rows_.front().size());
+  for (std::string& cell : row) {
+    cell = printable(cell);
+  }
   rows_.push_back(std::move(row));
 }
 

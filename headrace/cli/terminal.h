@@ -51,7 +51,13 @@ class Progress {
   std::unique_ptr<State> state_;
 };
 
-/// Aligned columns with a header; numbers right-aligned. For a pipe the same text without colours.
+/// `text` as a terminal may have it: control characters (C0, DEL, C1) as \\x1b, so that what a
+/// table or a program named cannot move the cursor, set colours or forge lines. With `lines`, line
+/// ends and tabs stay.
+std::string printable(std::string_view text, bool lines = false);
+
+/// Aligned columns with a header, cells made printable(); numbers right-aligned. For a pipe the
+/// same text without colours.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> header);

@@ -178,6 +178,16 @@ TEST_CASE("a table aligns its columns, numbers to the right") {
         "H3\n");
 }
 
+TEST_CASE("control characters are shown, not sent to the terminal") {
+  CHECK(printable("a\x1b[31mb\a\n\tc\x7F") == R"(a\x1b[31mb\x07\x0a\x09c\x7f)");
+  CHECK(printable("two\n\tlines\r", true) == "two\n\tlines\\x0d");
+  CHECK(printable("CSI \xC2\x9B, gr\xC3\xBC\xC3\x9F \xC2\xA0.") ==
+        "CSI \\x9b, gr\xC3\xBC\xC3\x9F \xC2\xA0.");
+  TextTable table({"item\a"});
+  table.add({"H1\nH2"});
+  CHECK(table.text() == "item\\x07\nH1\\x0aH2\n");
+}
+
 TEST_CASE("durations read as people say them") {
   CHECK(duration_text(0.0) == "0 ms");
   CHECK(duration_text(0.012) == "12 ms");

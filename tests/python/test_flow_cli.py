@@ -134,7 +134,9 @@ def test_a_failure_budget_stops_early(run_headrace: Run, tmp_path: Path, option:
     done = run_headrace("flow", "run", path, "--slots", "1", *option, cwd=tmp_path)
     assert done.returncode == 1
     assert "stopped by the failure budget" in done.stderr
-    assert run_headrace("flow", "run", path, "--max-failures", "x", cwd=tmp_path).returncode == 2
+    for wrong in ("x", "101%", "nan%", "0"):
+        done = run_headrace("flow", "run", path, "--max-failures", wrong, cwd=tmp_path)
+        assert done.returncode == 2 and "--max-failures" in done.stderr
 
 
 def test_a_foreach_whose_first_items_all_fail_alike_is_stopped(

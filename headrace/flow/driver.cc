@@ -119,7 +119,20 @@ Result<void> Driver::take(Event event, std::string_view attempt_path) {
     untold_.emplace_back(journal_.appended(), std::move(report));
   }
   actions_.reports.clear();
+  tell_retries();
   return {};
+}
+
+/// A disk that is full lets items wait in silence otherwise. Once for failures that read the same.
+void Driver::tell_retries() {
+  for (RetryWait& retry : actions_.retries) {
+    if (retry.message != told_retry_) {
+      base::log_warning(fmt::format("flow: {} failed and is tried again in {} s: {}", retry.path,
+                                    retry.seconds, retry.message));
+      told_retry_ = std::move(retry.message);
+    }
+  }
+  actions_.retries.clear();
 }
 
 bool Driver::has_to_act() const {
@@ -362,7 +375,10 @@ void Driver::tell() {
 void Driver::show_progress(bool last) {
   const Micros at = base::system_clock().monotonic();
   if (options_.on_progress && (last || at >= progress_at_)) {
-    options_.on_progress(engine_->progress());
+    EngineProgress progress = engine_->progress();
+    progress.items_waiting_retry = engine_->item_states().waiting_retry;
+    progress.items_running -= progress.items_waiting_retry;
+    options_.on_progress(progress);
     progress_at_ = at + kProgressEvery;
   }
 }

@@ -63,6 +63,7 @@ class Driver {
   void end_left_commands(const std::vector<InFlight>& flights) const;
   void write_meta(const WorkerPool::Ended& ended, const InFlight& flight) const;
   void tell();
+  void tell_retries();
   void show_progress(bool last);
   void keep_metrics();
   int wait_ms() const;
@@ -83,6 +84,7 @@ class Driver {
   std::map<int, Waiting> waiting_;  ///< by slot
   std::deque<std::pair<uint64_t, Report>> untold_;
   std::vector<WorkerPool::Ended> ended_;
+  std::string told_retry_;
   uint64_t flushed_ = 0;
   base::Micros wall_begin_{0};
   base::Micros monotonic_begin_{0};

@@ -77,6 +77,7 @@ void Actions::clear() {
   stop.clear();
   evaluate_items.clear();
   reports.clear();
+  retries.clear();
 }
 
 Engine::State::State(std::shared_ptr<const Pipeline> the_pipeline, EngineOptions the_options)
@@ -211,6 +212,7 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
       ++run->retries;
       run->phase = Phase::retry_wait;
       set_timer(run, now + seconds_to_micros(run->retry_interval));
+      actions->retries.push_back({path_of(*run), run->retry_interval, outcome.error.message});
       return {};
     }
     if (left) {

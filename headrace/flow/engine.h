@@ -122,12 +122,20 @@ struct StopAttempt {
   std::string reason;
 };
 
+/// An attempt failed and is made again.
+struct RetryWait {
+  std::string path;
+  double seconds = 0.0;  ///< until then
+  std::string message;   ///< of the failure
+};
+
 /// What the driver has to do, in any order.
 struct Actions {
   std::vector<StartAttempt> start;
   std::vector<StopAttempt> stop;
   std::vector<uint64_t> evaluate_items;  ///< runs of ForEach whose items are wanted
   std::vector<Report> reports;           ///< to be told when the event is durable
+  std::vector<RetryWait> retries;        ///< for people; nothing has to be done
   void clear();
 };
 
@@ -167,7 +175,9 @@ struct EngineProgress {
   int64_t items_failed = 0;     ///< and cancelled
   int64_t items_cancelled = 0;  ///< also those that a cancelled run did not come to
   int64_t items_skipped = 0;
-  int64_t items_running = 0;
+  int64_t items_running = 0;  ///< begun and not ended
+  int64_t items_waiting_retry =
+      0;  ///< of those, by what a driver tells: not in `items_running` there
   int64_t attempts_running = 0;
 };
 

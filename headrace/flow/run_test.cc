@@ -16,6 +16,7 @@
 #include <set>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/log.h"
 #include "headrace/base/random.h"
 #include "headrace/base/test_folder.h"
 #include "headrace/base/thread.h"
@@ -515,6 +516,29 @@ TEST_CASE("a loop that the circuit breaker stopped is read back so, and goes on 
   CHECK(item(run.state(), "39").status == Status::failed);
   REQUIRE(base::replace_file(run.options.folder / "good", "").ok());
   CHECK(run.resume({.retry_failed = true}).status == Status::succeeded);
+}
+
+TEST_CASE("items that wait for a retry do not count as running, and their error is told once") {
+  TestRun run(pipeline_text(
+      loop_of("@range(0, 2)", work("Custom", R"("command": "echo the disk is full; exit 3")",
+                                   R"("policy": {"retry": 1, "retryIntervalInSeconds": 1},)"))));
+  EngineProgress seen;
+  run.options.on_progress = [&](const EngineProgress& progress) {
+    seen = progress.items_waiting_retry > seen.items_waiting_retry ? progress : seen;
+  };
+  std::vector<std::string> told;
+  base::set_log_sink([&](base::LogLevel, std::string_view text) {
+    if (text.find("tried again") != std::string_view::npos) {
+      told.emplace_back(text);
+    }
+  });
+  CHECK(run.start().status == Status::failed);
+  base::set_log_sink({});
+  CHECK(seen.items_waiting_retry == 2);
+  CHECK(seen.items_running == 0);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].find("tried again in 1 s: the command ended with exit code 3; its last line: the "
+                     "disk is full") != std::string::npos);
 }
 
 TEST_CASE("loops in loops have a bound on the items they begin, and can be interrupted") {

@@ -603,11 +603,11 @@ std::vector<Command> reading_commands() {
   return {
       {.name = "models list",
        .summary = "list registered versions",
-       .details = "A comparison with NaN or an absent metric is false. Exit code 1: nothing "
-                  "matched.",
-       .examples = {"headrace models list",
-                    "headrace models list m4_hourly --where 'mase < naive_mase' --sort mase",
-                    "headrace models list --latest --csv --limit 0"},
+       .details = "NaN or an absent metric compares as false. Exit code 1: nothing matched.",
+       .examples =
+           {"headrace models list",
+            "headrace models list m4_hourly --where 'mase < seasonal_naive.mase' --sort mase",
+            "headrace models list --latest --csv --limit 0"},
        .options = list_options,
        .run = runs(run_list)},
       {.name = "models show",

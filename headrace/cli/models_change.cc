@@ -393,9 +393,10 @@ Command alias_command() {
           .details =
               "With a pattern, every model below it that has a matching version gets the alias "
               "on its newest one. Each change is logged (`headrace models history`).",
-          .examples = {"headrace models alias m4_hourly/H1:2 champion --expect 1",
-                       "headrace models alias 'm4_hourly/*' champion --where 'mase < naive_mase' "
-                       "--dry-run"},
+          .examples =
+              {"headrace models alias m4_hourly/H1:2 champion --expect 1",
+               "headrace models alias 'm4_hourly/*' champion --where 'mase < seasonal_naive.mase' "
+               "--dry-run"},
           .options = with_selection(
               {registry_option(),
                version_option("version, or PREFIX/* or PREFIX/**"),

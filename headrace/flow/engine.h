@@ -16,6 +16,7 @@
 #include "headrace/base/export.h"
 #include "headrace/base/json.h"
 #include "headrace/base/result.h"
+#include "headrace/flow/engine_progress.h"
 #include "headrace/flow/pipeline.h"
 #include "headrace/flow/run_state.h"
 
@@ -166,35 +167,6 @@ struct CallSpec {
   std::string item_key;    ///< "s17"; "outer/inner" when nested; "" outside of any ForEach
   std::string properties;  ///< JSON text
   uint64_t digest = 0;
-};
-
-struct EngineProgress {
-  int64_t items_total = 0;
-  int64_t items_ended = 0;
-  int64_t items_succeeded = 0;
-  int64_t items_failed = 0;     ///< and cancelled
-  int64_t items_cancelled = 0;  ///< also those that a cancelled run did not come to
-  int64_t items_skipped = 0;
-  int64_t items_running = 0;  ///< begun and not ended
-  int64_t items_waiting_retry =
-      0;  ///< of those, by what a driver tells: not in `items_running` there
-  int64_t attempts_running = 0;
-};
-
-/// Items that have not ended, by what their activities do.
-struct ItemStates {
-  int64_t queued = 0;  ///< nothing of them is with a worker, or waits for a retry
-  int64_t running = 0;
-  int64_t waiting_retry = 0;
-};
-
-/// An item that has not ended.
-struct OpenItem {
-  std::string path;  ///< of its ForEach
-  int64_t index = 0;
-  std::string_view key;
-  Status status = Status::queued;
-  base::Micros started{0};
 };
 
 /// One run. The same events give the same state and the same actions, always: that is what makes

@@ -18,7 +18,7 @@ struct EngineProgress {
   int64_t items_failed = 0;     ///< and cancelled
   int64_t items_cancelled = 0;  ///< also those that a cancelled run did not come to
   int64_t items_skipped = 0;
-  int64_t items_running = 0;  ///< begun and not ended
+  int64_t items_running = 0;        ///< begun and not ended
   int64_t items_waiting_retry = 0;  ///< of those; a driver tells them apart from `items_running`
   int64_t attempts_running = 0;
 };

@@ -279,6 +279,10 @@ Result<std::unique_ptr<Database>> Database::open(const base::Path& path, const O
        {SQLITE_DBCONFIG_TRUSTED_SCHEMA, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION}) {
     sqlite3_db_config(connection, setting, 0, nullptr);
   }
+  // At the end the log is emptied into the database, but its files stay: on a full disk no reader
+  // could make them anew.
+  int persist = 1;
+  sqlite3_file_control(connection, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
   // mmap_size 0: an I/O error on a mapped page would be SIGBUS.
   HR_TRY(database->execute(
       "PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-16000;"

@@ -208,20 +208,11 @@ std::string lock_holder(int fd) {
   return "another process";
 }
 
-Result<void> lock_exclusive(int fd, const Path& path, Micros wait) {
-  constexpr Micros kPauseMax = std::chrono::milliseconds(5);
-  const Deadline deadline = Deadline::in(wait);
-  Micros pause = std::chrono::microseconds(200);
-  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK && !deadline.passed()) {
-      sleep_for(std::min(pause, deadline.left()));  // nothing tells of a lock that is given back
-      pause = std::min(pause * 2, kPauseMax);
-    } else if (errno == EWOULDBLOCK) {
-      return Error{Errc::busy, path.string() + " is being written by " + lock_holder(fd) +
-                                   "; wait for it to end or stop it"};
-    } else if (errno != EINTR) {
-      return errno_error(errno, "locking " + path.string());
-    }
+Result<void> lock_exclusive(int fd, const Path& path, std::chrono::milliseconds wait) {
+  HR_TRY(const bool locked, lock_open_file(fd, path, wait.count()));
+  if (!locked) {
+    return Error{Errc::busy, path.string() + " is being written by " + lock_holder(fd) +
+                                 "; wait for it to end or stop it"};
   }
   return {};
 }

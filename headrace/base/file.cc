@@ -209,23 +209,31 @@ Micros lock_pause(Micros waited) {
 
 }  // namespace
 
-Result<FileLock> FileLock::acquire(const Path& path, int64_t timeout_ms,
-                                   std::string_view holder_text) {
-  HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT, 0644));
+Result<bool> lock_open_file(int fd, const Path& path, int64_t timeout_ms) {
   const Deadline deadline = Deadline::in(std::chrono::milliseconds(timeout_ms));
   const Micros began = system_clock().monotonic();
-  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) {
       return errno_error(errno, "locking " + path.string());
     }
     if (deadline.passed()) {
-      const std::string holder = read_file(path, 4096).value_or("an unknown process");
-      return Error{Errc::busy, path.string() + " is locked by " +
-                                   (holder.empty() ? "an unknown process" : holder) + "; waited " +
-                                   std::to_string(timeout_ms) + " ms"};
+      return false;
     }
     const Micros waited = system_clock().monotonic() - began;
     sleep_for(std::min<Micros>(lock_pause(waited), deadline.left()));
+  }
+  return true;
+}
+
+Result<FileLock> FileLock::acquire(const Path& path, int64_t timeout_ms,
+                                   std::string_view holder_text) {
+  HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT, 0644));
+  HR_TRY(const bool locked, lock_open_file(fd.get(), path, timeout_ms));
+  if (!locked) {
+    const std::string holder = read_file(path, 4096).value_or("an unknown process");
+    return Error{Errc::busy, path.string() + " is locked by " +
+                                 (holder.empty() ? "an unknown process" : holder) + "; waited " +
+                                 std::to_string(timeout_ms) + " ms"};
   }
   if (!holder_text.empty()) {
     if (::ftruncate(fd.get(), 0) != 0) {

@@ -96,6 +96,10 @@ class HR_API FileReplacement {
 /// mkdir -p; the error names the folder that could not be made.
 HR_API Result<void> make_folders(const Path& folder);
 
+/// Take an exclusive flock of an open file within `timeout_ms` (0 = do not wait); false when
+/// somebody else holds it still. `path` is for messages.
+Result<bool> lock_open_file(int fd, const Path& path, int64_t timeout_ms);
+
 /// Hold an exclusive flock on a file for the object's life.
 class HR_API FileLock {
  public:

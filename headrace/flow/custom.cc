@@ -203,23 +203,28 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
 
 }  // namespace
 
-Result<int64_t> kill_left_commands(const std::vector<ActivityCall>& calls, proc::Millis limit) {
-  if (calls.empty()) {
+Result<int64_t> kill_left_commands(const std::string& run_id, const base::Path& run_folder,
+                                   std::vector<CutShort> attempts, proc::Millis limit) {
+  std::erase_if(attempts, [](const CutShort& one) {
+    return one.activity == nullptr || one.activity->type != "Custom";
+  });
+  if (attempts.empty()) {
     return 0;
   }
   const auto is_left = [&](const proc::Environment& environment) {
     const auto is = [&](std::string_view name, std::string_view value) {
       return proc::value_in(environment, name) == value;
     };
-    return std::any_of(calls.begin(), calls.end(), [&](const ActivityCall& call) {
-      std::error_code code;  // a copy of the folder is another run's, another name of it is not
-      return is("HEADRACE_RUN_ID", call.run_id) && is("HEADRACE_ACTIVITY", call.activity) &&
-             is("HEADRACE_ITEM", call.item_key) &&
-             is("HEADRACE_ATTEMPT", std::to_string(call.attempt)) &&
-             std::filesystem::equivalent(
-                 base::Path(proc::value_in(environment, "HEADRACE_RUN_FOLDER")), call.run_folder,
-                 code);
-    });
+    std::error_code code;  // a copy of the folder is another run's, another name of it is not
+    return is("HEADRACE_RUN_ID", run_id) &&
+           std::any_of(attempts.begin(), attempts.end(),
+                       [&](const CutShort& one) {
+                         return is("HEADRACE_ACTIVITY", one.activity->name) &&
+                                is("HEADRACE_ITEM", one.item_key) &&
+                                is("HEADRACE_ATTEMPT", std::to_string(one.attempt));
+                       }) &&
+           std::filesystem::equivalent(
+               base::Path(proc::value_in(environment, "HEADRACE_RUN_FOLDER")), run_folder, code);
   };
   return proc::kill_strays(is_left, limit);
 }

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "headrace/base/export.h"
 #include "headrace/base/result.h"
 #include "headrace/flow/activity.h"
+#include "headrace/flow/pipeline.h"
 #include "headrace/proc/child.h"
 
 namespace headrace::flow {
@@ -34,10 +36,18 @@ class CommandMonitor {
 /// the type.
 HR_API ActivityType custom_type(CommandMonitor* monitor = nullptr);
 
+/// An attempt that was cut short.
+struct CutShort {
+  const Activity* activity = nullptr;
+  std::string item_key;
+  int attempt = 1;
+};
+
 /// Kill what commands of these attempts have left running: their worker was killed before it could.
 /// The number of processes that were there still, perhaps dying already; `timeout` (names them)
-/// when some are after `limit`. Needed of a call: run id and folder, activity, item key, attempt.
-/// What began with an environment of its own is not found.
-Result<int64_t> kill_left_commands(const std::vector<ActivityCall>& calls, proc::Millis limit);
+/// when some are after `limit`. Attempts of other activities are passed over. What began with an
+/// environment of its own is not found.
+Result<int64_t> kill_left_commands(const std::string& run_id, const base::Path& run_folder,
+                                   std::vector<CutShort> attempts, proc::Millis limit);
 
 }  // namespace headrace::flow

@@ -298,18 +298,13 @@ Result<void> Driver::take_ended(WorkerPool::Ended ended) {
 
 /// What a killed worker could not end, and we have perhaps not heard of.
 void Driver::end_left_commands(const std::vector<InFlight>& flights) const {
-  std::vector<ActivityCall> calls;
+  std::vector<CutShort> attempts;
   for (const InFlight& flight : flights) {
-    if (flight.activity != nullptr && flight.activity->type == "Custom") {
-      ActivityCall& call = calls.emplace_back();
-      call.run_id = header_.run_id;
-      call.run_folder = options_.folder;
-      call.activity = flight.activity->name;
-      call.item_key = flight.item_key;
-      call.attempt = flight.number;
-    }
+    attempts.push_back({flight.activity, flight.item_key, flight.number});
   }
-  if (const auto ended = kill_left_commands(calls, std::chrono::seconds(1)); !ended.ok()) {
+  const auto ended = kill_left_commands(header_.run_id, options_.folder, std::move(attempts),
+                                        std::chrono::seconds(1));
+  if (!ended.ok()) {
     base::log_warning("flow: " + ended.error().message());
   }
 }

@@ -74,19 +74,14 @@ Result<RunResult> drive(Journal journal, std::unique_ptr<Engine> engine, const R
 /// and what they printed belongs into their logs.
 Result<void> take_over(const Engine& engine, const std::string& run_id,
                        const base::Path& run_folder) {
-  std::vector<ActivityCall> left;
+  std::vector<CutShort> left;
   for (const StartAttempt& running : engine.running()) {
-    const auto call = engine.describe(running.attempt);
-    if (call && call->activity->type == "Custom") {
-      ActivityCall& one = left.emplace_back();
-      one.run_id = run_id;
-      one.run_folder = run_folder;
-      one.activity = call->activity->name;
-      one.item_key = call->item_key;
-      one.attempt = call->attempt;
+    if (const auto call = engine.describe(running.attempt)) {
+      left.push_back({call->activity, call->item_key, call->attempt});
     }
   }
-  HR_TRY(const int64_t ended, kill_left_commands(left, std::chrono::seconds(5)));
+  HR_TRY(const int64_t ended,
+         kill_left_commands(run_id, run_folder, std::move(left), std::chrono::seconds(5)));
   if (ended > 0) {
     base::log_info(fmt::format("flow: ended {} process{} that the engine before had left running",
                                ended, ended == 1 ? "" : "es"));

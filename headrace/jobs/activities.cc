@@ -26,7 +26,7 @@ namespace headrace::jobs {
 namespace {
 
 /// What a warm worker keeps from item to item: open registries, the start models, its forecast log,
-/// the series of a text table.
+/// the table it read last.
 struct WorkerState {
   std::optional<std::unique_ptr<base::Board>> board;  ///< made with the first registry; may be null
   std::map<std::string, std::shared_ptr<registry::Registry>> registries;

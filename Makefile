@@ -76,10 +76,8 @@ asan-clang: venv
 asan: venv ## C++ tests under the address and undefined-behaviour sanitizers
 	@$(call sanitized,asan-ubsan,all,)
 
-# Kernels are the same code in one thread, and slow here; TSAN_ROOMS= picks the rooms.
-TSAN_ROOMS ?= base proc lake flow jobs
-tsan: venv ## C++ tests of the rooms that have threads under the thread sanitizer
-	@$(call sanitized,tsan,$(foreach room,$(TSAN_ROOMS),$(if $(wildcard headrace/$(room)/*_test.cc),headrace_$(room)_test)),-L '^($(subst $(eval) ,|,$(TSAN_ROOMS)))$$')
+tsan: venv ## C++ tests under the thread sanitizer
+	@$(call sanitized,tsan,all,)
 
 # $(call sanitized,PRESET,TARGETS,CTEST OPTIONS)
 define sanitized

@@ -20,10 +20,12 @@
 extern char** environ;
 
 #if defined(__SANITIZE_THREAD__)
-// The C library's other name for clone(). The thread sanitizer catches clone() and takes what
-// follows for a fork: it then ignores the locks of the calling thread, whose state the new process
-// shares until its exec, and reports races that are none.
+// The C library's other names for what the thread sanitizer catches. It takes clone() for a fork
+// and then ignores the locks of the calling thread, and it books what the new process does to its
+// descriptors and handlers as done to ours: the two share their memory until the exec.
 extern "C" int __clone(int (*entry)(void*), void* stack, int flags, void* argument, ...);
+extern "C" int __dup2(int from, int to);
+extern "C" int __sigaction(int number, const struct sigaction* next, struct sigaction* old);
 #endif
 
 namespace headrace::proc {
@@ -31,9 +33,13 @@ namespace headrace::proc {
 namespace {
 
 #if defined(__SANITIZE_THREAD__)
-constexpr auto& start_process = ::__clone;
+constexpr auto& real_clone = ::__clone;
+constexpr auto& real_dup2 = ::__dup2;
+constexpr auto& real_sigaction = ::__sigaction;
 #else
-constexpr auto& start_process = ::clone;
+constexpr auto& real_clone = ::clone;
+constexpr auto& real_dup2 = ::dup2;
+constexpr auto& real_sigaction = ::sigaction;
 #endif
 
 enum class Step : uint8_t { none, parent, limits, priority, folder, descriptors, exec };
@@ -61,9 +67,9 @@ void reset_signals() {
   normal.sa_handler = SIG_DFL;
   for (int number = 1; number < _NSIG; ++number) {
     struct sigaction now = {};
-    if (::sigaction(number, nullptr, &now) == 0 &&
+    if (real_sigaction(number, nullptr, &now) == 0 &&
         (now.sa_handler != SIG_IGN || number == SIGPIPE || number == SIGCHLD)) {
-      ::sigaction(number, &normal, nullptr);
+      real_sigaction(number, &normal, nullptr);
     }
   }
 }
@@ -81,7 +87,7 @@ bool place_descriptors(std::vector<std::pair<int, int>>& fds) {
     }
   }
   for (const auto& [ours, wanted] : fds) {
-    if (::dup2(ours, wanted) < 0) {
+    if (real_dup2(ours, wanted) < 0) {
       return false;
     }
   }
@@ -203,8 +209,8 @@ Result<Spawned> spawn_process(const SpawnPlan& plan) {
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_BLOCK, &all, &launch.signals);
   int pidfd = -1;
-  const int pid = start_process(child_main, static_cast<char*>(stack) + kStackBytes,
-                          CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &launch, &pidfd);
+  const int pid = real_clone(child_main, static_cast<char*>(stack) + kStackBytes,
+                             CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &launch, &pidfd);
   const int clone_error = errno;
   ::pthread_sigmask(SIG_SETMASK, &launch.signals, nullptr);
   ::munmap(stack, kStackBytes);

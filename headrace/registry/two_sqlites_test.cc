@@ -15,19 +15,19 @@ namespace headrace::registry {
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kAddressSanitizer = true;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitizer = true;
 #elif defined(__has_feature)
-constexpr bool kAddressSanitizer = __has_feature(address_sanitizer);
+constexpr bool kSanitizer = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
 #else
-constexpr bool kAddressSanitizer = false;
+constexpr bool kSanitizer = false;
 #endif
 
 /// The shared library, as Python's sqlite3 module uses it.
 class OtherSqlite {
  public:
   OtherSqlite() {
-    if (!kAddressSanitizer) {  // it ends the process at RTLD_DEEPBIND
+    if (!kSanitizer) {  // they end the process at RTLD_DEEPBIND
       library_ = ::dlopen("libsqlite3.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     }
     if (library_ != nullptr) {
@@ -75,8 +75,8 @@ TEST_CASE(
     "a second SQLite in our process breaks our lock, and a change that was reported is gone") {
   const OtherSqlite other;
   if (!other.there()) {
-    MESSAGE("skipped: ", (kAddressSanitizer ? "the address sanitizer refuses RTLD_DEEPBIND"
-                                            : "libsqlite3.so.0 is not installed"));
+    MESSAGE("skipped: ", (kSanitizer ? "address and thread sanitizer refuse RTLD_DEEPBIND"
+                                     : "libsqlite3.so.0 is not installed"));
     return;
   }
   TestFolder folder;

@@ -16,6 +16,7 @@
 
 #include "headrace/base/checksum.h"
 #include "headrace/base/clock.h"
+#include "headrace/base/file_lock.h"
 #include "headrace/base/thread.h"
 
 namespace headrace::base {

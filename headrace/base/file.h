@@ -96,25 +96,4 @@ class HR_API FileReplacement {
 /// mkdir -p; the error names the folder that could not be made.
 HR_API Result<void> make_folders(const Path& folder);
 
-/// Take an exclusive flock of an open file within `timeout_ms` (0 = do not wait); false when
-/// somebody else holds it still. `path` is for messages.
-Result<bool> lock_open_file(int fd, const Path& path, int64_t timeout_ms);
-
-/// Hold an exclusive flock on a file for the object's life.
-class HR_API FileLock {
- public:
-  /// Wait up to `timeout_ms` (0 = do not wait). `busy` when somebody else holds it; the message
-  /// carries the text that the holder wrote into the file. After success the file's text is
-  /// `holder_text`.
-  static Result<FileLock> acquire(const Path& path, int64_t timeout_ms,
-                                  std::string_view holder_text = {});
-
- private:
-  explicit FileLock(Fd fd) : fd_(std::move(fd)) {}
-  Fd fd_;
-};
-
-/// "pid 123 on host a (headrace flow run) since 2026-01-01T00:00:00Z": what lock files carry.
-HR_API std::string holder_description(std::string_view command);
-
 }  // namespace headrace::base

@@ -136,45 +136,6 @@ TEST_CASE("a descriptor is closed once, by whoever owns it last") {
   CHECK(::fcntl(number, F_GETFD) == -1);
 }
 
-TEST_CASE("a second holder of a lock is told who has it") {
-  const TestFolder folder;
-  const Path path = folder / "lock";
-  {
-    const auto first = FileLock::acquire(path, 0, holder_description("headrace flow run"));
-    REQUIRE(first.ok());
-    const auto second = FileLock::acquire(path, 10, "me");
-    REQUIRE_FALSE(second.ok());
-    CHECK(second.error().code() == Errc::busy);
-    CHECK(second.error().message().find("headrace flow run") != std::string::npos);
-    CHECK(second.error().message().find("pid ") != std::string::npos);
-  }
-  CHECK(FileLock::acquire(path, 0).ok());
-}
-
-TEST_CASE("a waiting holder gets the lock when it is let go") {
-  const TestFolder folder;
-  const Path path = folder / "lock";
-  std::atomic<int> inside{0};
-  std::atomic<int> most{0};
-  {
-    std::vector<Thread> threads;
-    for (int i = 0; i < 4; ++i) {
-      threads.emplace_back("holder", [&] {
-        for (int turn = 0; turn < 25; ++turn) {
-          const auto lock = FileLock::acquire(path, 30000);
-          if (!lock.ok()) {
-            most = 1000;
-            return;
-          }
-          most = std::max(most.load(), ++inside);
-          --inside;
-        }
-      });
-    }
-  }
-  CHECK(most == 1);
-}
-
 TEST_CASE("a file that is too large is refused before its bytes are asked for") {
   const TestFolder folder;
   const Path path = folder / "large";

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/file_lock.h"
 #include "headrace/base/log.h"
 #include "headrace/base/pool.h"
 #include "headrace/base/random.h"

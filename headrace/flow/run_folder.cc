@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "headrace/base/file_lock.h"
 #include "headrace/flow/run_folder_internal.h"
 
 namespace headrace::flow {

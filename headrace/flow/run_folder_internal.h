@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "headrace/base/file.h"
+#include "headrace/base/file_lock.h"
 #include "headrace/base/result.h"
 
 namespace headrace::flow {

@@ -16,6 +16,7 @@
 #include <set>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/file_lock.h"
 #include "headrace/base/log.h"
 #include "headrace/base/random.h"
 #include "headrace/base/test_folder.h"

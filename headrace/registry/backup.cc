@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <set>
 
+#include "headrace/base/file_lock.h"
 #include "headrace/registry/fault.h"
 #include "headrace/registry/registry_internal.h"
 #include "headrace/registry/schema.h"

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "headrace/base/checksum.h"
+#include "headrace/base/file_lock.h"
 #include "headrace/base/random.h"
 #include "headrace/registry/half.h"
 #include "headrace/registry/test_models.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/base/file_lock.h"
 #include "headrace/base/random.h"
 #include "headrace/registry/bundle.h"
 #include "headrace/registry/fault.h"

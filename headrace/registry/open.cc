@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "headrace/base/environment.h"
+#include "headrace/base/file_lock.h"
 #include "headrace/registry/fault.h"
 #include "headrace/registry/registry_internal.h"
 #include "headrace/registry/schema.h"

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <string>
 
+#include "headrace/base/file_lock.h"
 #include "headrace/registry/test_models.h"
 #include "headrace/registry/test_process.h"
 #include "headrace/registry/writer.h"

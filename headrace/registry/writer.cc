@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "headrace/base/file_lock.h"
 #include "headrace/registry/fault.h"
 #include "headrace/registry/limits.h"
 

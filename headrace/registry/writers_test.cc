@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/base/file_lock.h"
 #include "headrace/base/thread.h"
 #include "headrace/registry/bundle.h"
 #include "headrace/registry/bundle_part.h"

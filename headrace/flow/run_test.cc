@@ -522,7 +522,7 @@ TEST_CASE("a loop that the circuit breaker stopped is read back so, and goes on 
 TEST_CASE("items that wait for a retry do not count as running, and their error is told once") {
   TestRun run(pipeline_text(
       loop_of("@range(0, 2)", work("Custom", R"("command": "echo the disk is full; exit 3")",
-                                   R"("policy": {"retry": 1, "retryIntervalInSeconds": 1},)"))));
+                                   R"("policy": {"retry": 1, "retryIntervalInSeconds": 4},)"))));
   EngineProgress seen;
   run.options.on_progress = [&](const EngineProgress& progress) {
     seen = progress.items_waiting_retry > seen.items_waiting_retry ? progress : seen;
@@ -538,7 +538,7 @@ TEST_CASE("items that wait for a retry do not count as running, and their error 
   CHECK(seen.items_waiting_retry == 2);
   CHECK(seen.items_running == 0);
   REQUIRE(told.size() == 1);
-  CHECK(told[0].find("tried again in 1 s: the command ended with exit code 3; its last line: the "
+  CHECK(told[0].find("tried again in 4 s: the command ended with exit code 3; its last line: the "
                      "disk is full") != std::string::npos);
 }
 

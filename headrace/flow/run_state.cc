@@ -9,6 +9,7 @@
 #include "headrace/base/environment.h"
 #include "headrace/flow/replay.h"
 #include "headrace/flow/run_folder_internal.h"
+#include "headrace/flow/run_list.h"
 
 namespace headrace::flow {
 
@@ -117,24 +118,6 @@ Json masked_parameters(const Pipeline& pipeline, const Json& parameters) {
   return shown;
 }
 
-/// Newest journal first.
-std::vector<base::Path> all_runs(const base::Path& runs) {
-  std::vector<std::pair<std::filesystem::file_time_type, base::Path>> found;
-  std::error_code code;
-  for (const auto& entry : std::filesystem::directory_iterator(runs, code)) {
-    const auto time = std::filesystem::last_write_time(journal_path(entry.path()), code);
-    if (!code) {
-      found.emplace_back(time, entry.path());
-    }
-  }
-  std::sort(found.rbegin(), found.rend());
-  std::vector<base::Path> paths;
-  for (auto& [time, path] : found) {
-    paths.push_back(std::move(path));
-  }
-  return paths;
-}
-
 }  // namespace
 
 base::Path runs_folder() { return base::environment("HEADRACE_RUNS").value_or("runs"); }
@@ -144,7 +127,7 @@ Result<base::Path> find_run(std::string_view run, const base::Path& runs) {
   if (!run.empty() && std::filesystem::exists(journal_path(base::Path(run)), code)) {
     return base::Path(run);
   }
-  const std::vector<base::Path> all = all_runs(runs);
+  const std::vector<base::Path> all = run_folders(runs);
   if (run == "latest" && !all.empty()) {
     return all.front();
   }

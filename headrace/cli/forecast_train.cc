@@ -186,6 +186,9 @@ Result<int> train_local(const Arguments& arguments) {
 
   const base::Path runs =
       arguments.has("dir") ? base::Path(arguments.text("dir")) : flow::runs_folder();
+  if (arguments.has("dir")) {
+    HR_TRY(flow::check_folder(runs));
+  }
   HR_TRY(base::make_folders(runs));
   const base::Path document = runs / (spec.name + "-" + flow::new_run_id().substr(0, 8) + ".json");
   HR_TRY(base::replace_file(document, pipeline.dump(2) + "\n"));

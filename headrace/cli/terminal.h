@@ -41,8 +41,16 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Counts so far. `eta_seconds` < 0: estimated from the rate.
-  void update(int64_t done, int64_t failed, int64_t running, double eta_seconds = -1.0);
+  /// Counts so far.
+  struct Counts {
+    int64_t done = 0;
+    int64_t failed = 0;
+    int64_t running = 0;
+    int64_t waiting = 0;        ///< for their next try; shown when there are any
+    double eta_seconds = -1.0;  ///< < 0: estimated from the rate
+  };
+  void update(const Counts& counts);
+  void update(int64_t done, int64_t failed, int64_t running) { update({done, failed, running}); }
   /// Draw the last state and end the line; a second call does nothing.
   void finish();
 

@@ -106,12 +106,24 @@ TEST_CASE("the rate follows the last half minute") {
   CHECK(contains(recorder.last_line(), ", 20/s,"));
 }
 
+TEST_CASE("the line counts items that wait for their next try, when there are any") {
+  FakeClock clock;
+  Recorder recorder;
+  Progress progress("train", 10, clock, recorder.screen(true, 120));
+
+  progress.update({.done = 1, .failed = 0, .running = 2, .waiting = 3});
+  CHECK(contains(recorder.last_line(), "1/10, 2 running, 3 waiting to retry, 0 failed"));
+  clock.now += std::chrono::seconds(1);
+  progress.update({.done = 1, .failed = 0, .running = 5});
+  CHECK(!contains(recorder.last_line(), "waiting"));
+}
+
 TEST_CASE("a known time left is shown instead of the estimate") {
   FakeClock clock;
   Recorder recorder;
   Progress progress("train", 10, clock, recorder.screen(true, 120));
 
-  progress.update(0, 0, 1, 42.0);
+  progress.update({.running = 1, .eta_seconds = 42.0});
 
   CHECK(contains(recorder.last_line(), "ETA 42 s"));
 }

@@ -144,10 +144,9 @@ Result<void> item_logs(const RunState& run, const base::Path& folder, const std:
     }
   }
   if (!known) {
-    return Error{
-        Errc::not_found,
-        fmt::format("run {} has no item '{}'; headrace flow status {} --items lists them",
-                    run.run_id, key, flow::run_reference(folder))};
+    return Error{Errc::not_found,
+                 fmt::format("run {} has no item '{}'; headrace flow status {} --items lists them",
+                             run.run_id, key, flow::run_reference(folder))};
   }
   return {};
 }
@@ -214,12 +213,11 @@ int show_logs(const Arguments& arguments) {
 }  // namespace
 
 Command flow_logs_command() {
-  Command command =
-      make("flow logs", "print what activities wrote and why items failed",
-           {"headrace flow logs", "headrace flow logs latest --item 3"},
-           {run_option(), option("--item", "key of an item: all that it wrote"),
-            option("--all", "what every item wrote, too", OptionKind::flag)},
-           show_logs);
+  Command command = make("flow logs", "print what activities wrote and why items failed",
+                         {"headrace flow logs", "headrace flow logs latest --item 3"},
+                         {run_option(), option("--item", "key of an item: all that it wrote"),
+                          option("--all", "what every item wrote, too", OptionKind::flag)},
+                         show_logs);
   command.details =
       "With --json a JSON value a line: {\"kind\": \"log\", \"item\", \"log\", \"text\"} for a "
       "file, {\"kind\": \"error\", \"item\" or \"activity\", \"status\", \"log\", \"error\"} for "

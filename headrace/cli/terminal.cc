@@ -44,6 +44,19 @@ size_t shown_width(std::string_view text) {
       text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0U) != 0x80U; }));
 }
 
+/// Length of the beginning of `text` that takes at most `columns`; no code point is cut.
+size_t bytes_of_width(std::string_view text, size_t columns) {
+  size_t at = 0;
+  for (size_t width = 0; at < text.size(); ++at) {
+    const bool starts = (static_cast<uint8_t>(text[at]) & 0xC0U) != 0x80U;
+    width += starts ? 1U : 0U;
+    if (width > columns) {
+      break;
+    }
+  }
+  return at;
+}
+
 std::string bar_text(int64_t done, int64_t total, size_t width, bool colour) {
   const double part = total <= 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
   const auto full =
@@ -184,22 +197,19 @@ struct Progress::State {
       screen.write(label + ": " + counts(now, last) + "\n");
       return;
     }
-    std::string right = counts(now, last);
+    const std::string right = counts(now, last);
     const double part =
         total <= 0 ? 1.0 : static_cast<double>(counted.done) / static_cast<double>(total);
-    std::string left = fmt::format("{} {:3.0f} %", label, std::floor(part * 100.0));
+    const std::string left = fmt::format("{} {:3.0f} %", label, std::floor(part * 100.0));
     const auto columns = static_cast<size_t>(std::max(10, screen.columns - 1));
     const size_t used = shown_width(left) + shown_width(right) + 2;
-    std::string line = left + " ";
+    // Cut before colours come in: their escapes take no column.
+    std::string line = left + " " + right;
     if (used + 6 <= columns) {
-      line +=
-          bar_text(counted.done, total, std::min<size_t>(columns - used - 1, 40), screen.colour) +
-          " ";
-    }
-    const size_t free = columns - std::min(columns, shown_width(left) + 1);
-    line += used + 6 <= columns ? right : right.substr(0, free);
-    if (shown_width(line) > columns) {
-      line.resize(columns);
+      const size_t width = std::min<size_t>(columns - used - 1, 40);
+      line = left + " " + bar_text(counted.done, total, width, screen.colour) + " " + right;
+    } else {
+      line.resize(bytes_of_width(line, columns));
     }
     screen.write("\r" + line + "\x1b[K" + (last ? "\n" : ""));
     drawn = true;

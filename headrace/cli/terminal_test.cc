@@ -145,6 +145,28 @@ TEST_CASE("no line is wider than the terminal") {
   }
 }
 
+TEST_CASE("a coloured line shows the same as one without colours") {
+  for (const int columns : {20, 40, 61, 80, 200}) {
+    FakeClock clock;
+    Recorder plain;
+    Recorder coloured;
+    Progress first("train", 414, clock, plain.screen(true, columns));
+    Screen screen = coloured.screen(true, columns);
+    screen.colour = true;
+    Progress second("train", 414, clock, screen);
+    clock.now += std::chrono::seconds(20);
+    first.update(100, 1, 2);
+    second.update(100, 1, 2);
+
+    std::string text = coloured.text.substr(coloured.text.rfind('\r') + 1);
+    for (size_t at = text.find('\x1b'); at != std::string::npos; at = text.find('\x1b')) {
+      text.erase(at, text.find_first_of("mK", at) + 1 - at);
+    }
+    CAPTURE(columns);
+    CHECK(text == plain.last_line());
+  }
+}
+
 TEST_CASE("elsewhere a plain line comes every ten seconds and at the end, without escapes") {
   FakeClock clock;
   Recorder recorder;

@@ -14,9 +14,9 @@ namespace {
 
 using base::Micros;
 
-constexpr RunStanding kStandings[] = {RunStanding::running,   RunStanding::succeeded,
-                                      RunStanding::failed,    RunStanding::cancelled,
-                                      RunStanding::stopped,   RunStanding::unreadable};
+constexpr RunStanding kStandings[] = {RunStanding::running, RunStanding::succeeded,
+                                      RunStanding::failed,  RunStanding::cancelled,
+                                      RunStanding::stopped, RunStanding::unreadable};
 
 RunStanding standing_of(Status status) {
   switch (status) {
@@ -205,8 +205,7 @@ RunSummary summarise_run(const base::Path& run_folder, int64_t replay_bytes_max)
 
 std::string run_reference(const base::Path& run_folder) {
   std::error_code code;
-  const base::Path absolute =
-      std::filesystem::absolute(run_folder, code).lexically_normal();
+  const base::Path absolute = std::filesystem::absolute(run_folder, code).lexically_normal();
   const base::Path folder = absolute.has_filename() ? absolute : absolute.parent_path();
   const bool usual = !base::environment("HEADRACE_RUNS") &&
                      std::filesystem::equivalent(folder, runs_folder() / folder.filename(), code) &&

@@ -27,7 +27,7 @@ def stop_two_in_flight(binary: Path, run_headrace: Run, tmp_path: Path) -> None:
     """Leave RUN 'run': one item succeeded, two in flight when the engine was killed."""
     path = pipeline(tmp_path, "test $HEADRACE_ITEM = 0 || sleep 600")
     engine = start(binary, tmp_path, "run", path, "--dir", "run", "--slots", "2")
-    wait_for(lambda: (tmp_path / "run/journal").exists())
+    wait_for(lambda: (tmp_path / "run/workers/1.log").exists())
     wait_for(
         lambda: (
             status(run_headrace, tmp_path, "run")["activities"][0]["items"]["running"] == 2

@@ -274,9 +274,7 @@ Result<std::shared_ptr<const flow::Pipeline>> load(const Arguments& arguments) {
 RunOptions run_options(const Arguments& arguments, const base::Path& folder) {
   RunOptions options;
   options.folder = folder;
-  // What does not fit is refused where all slots are checked.
-  options.slots = static_cast<int>(
-      std::clamp<int64_t>(arguments.integer("slots").value_or(0), -1, flow::kSlotsMax + 1));
+  options.slots = static_cast<int>(arguments.integer("slots").value_or(0));
   install_interrupt_handler();
   options.interrupt_fd = interrupt_fd();
   return options;
@@ -345,9 +343,11 @@ Option text(std::string name, std::string help) {
 
 std::vector<Option> driving_options() {
   Option slots = text("--slots",
-                      "items that run at once at most; the cores of this machine when not "
+                      "items that run at once at most; 0: the cores of this machine, as when not "
                       "given (a ForEach's batchCount bounds it too)");
   slots.kind = OptionKind::integer;
+  slots.at_least = 0;
+  slots.at_most = flow::kSlotsMax;
   return {slots,
           flag("--no-circuit-breaker",
                "go through all items of a ForEach, also when the first ones (5, or as many as "

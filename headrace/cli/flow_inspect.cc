@@ -442,6 +442,8 @@ ItemCounts count_items(const std::vector<ItemState>& items) {
 std::vector<Command> flow_inspect_commands() {
   Option timeout = option("--timeout", "seconds to wait for the end", OptionKind::number);
   timeout.default_text = "60";
+  timeout.at_least = 0;
+  timeout.at_most = 1e9;
   Option path = required(option("path", "file or folder with pipelines"));
   path.repeated = true;
   std::vector<Command> commands = {

@@ -106,6 +106,7 @@ int list_runs(const Arguments& arguments) {
 Command flow_list_command() {
   Option limit = option("--limit", "runs at most; 0 = all", OptionKind::integer);
   limit.default_text = "20";
+  limit.at_least = 0;
   Command command =
       make("flow list", "list the runs of a folder, the one written to last first",
            {"headrace flow list", "headrace flow list --limit 0 --json"}, {limit}, list_runs);

@@ -186,6 +186,33 @@ Result<int> list_unpushed(const Arguments& arguments, const registry::Registry& 
   return pushes.empty() ? kExitOk : kExitFailed;
 }
 
+/// What lacks the metric comes last: when the first lacks it, all do.
+Result<void> check_order(const registry::Query& query,
+                         const std::vector<registry::Version>& versions) {
+  constexpr size_t kShown = 20;
+  const std::string& order = query.order_by;
+  if (order == "name" || order == "version" || order == "created" || versions.empty() ||
+      versions.front().metric(order) != nullptr) {
+    return {};
+  }
+  std::set<std::string> metrics;
+  for (const registry::Version& version : versions) {
+    for (const registry::Metric& metric : version.metrics) {
+      metrics.insert(metric.name);
+    }
+  }
+  std::vector<std::string> names = {"name", "created", "version"};
+  for (const std::string& name : metrics) {
+    if (names.size() < kShown) {
+      names.push_back(name);
+    }
+  }
+  return Error{
+      Errc::invalid_argument,
+      fmt::format("--sort is one of {}{}, not \"{}\": no version here has such a metric",
+                  fmt::join(names, ", "), metrics.size() + 3 > names.size() ? ", ..." : "", order)};
+}
+
 Result<int> run_list(const Arguments& arguments) {
   HR_TRY(const auto opened, open_registry(arguments, Access::read));
   if (arguments.flag("unpushed")) {
@@ -202,10 +229,8 @@ Result<int> run_list(const Arguments& arguments) {
   }
   query.order_by = sort.empty() ? "name" : sort;
   const int64_t limit = arguments.integer("limit").value_or(100);
-  if (limit < 0) {
-    return Error{Errc::invalid_argument, "--limit must be 0 (all) or more"};
-  }
   HR_TRY(const Listed listed, read_listing(opened, query, limit));
+  HR_TRY(check_order(query, listed.versions));
   print_listing(arguments, opened, query, listed);
   return listed.versions.empty() ? kExitFailed : kExitOk;
 }
@@ -576,7 +601,7 @@ std::string number(double value) {
   return std::isnan(value) ? "NaN" : fmt::format("{:.4g}", value);
 }
 
-std::vector<Command> reading_commands() {
+std::vector<Option> listing_options() {
   std::vector<Option> list_options = {
       registry_option(),
       {.name = "pattern", .help = "NAME (it and all below it), PREFIX/* or PREFIX/**"}};
@@ -594,12 +619,17 @@ std::vector<Command> reading_commands() {
       {.name = "--limit",
        .help = "rows at most; 0 = all",
        .kind = OptionKind::integer,
-       .default_text = "100"},
+       .default_text = "100",
+       .at_least = 0},
       {.name = "--csv", .help = "comma-separated values", .kind = OptionKind::flag},
       {.name = "--unpushed",
        .help = "versions whose hand-over to MLflow is not done",
        .kind = OptionKind::flag}};
   list_options.insert(list_options.end(), more.begin(), more.end());
+  return list_options;
+}
+
+std::vector<Command> reading_commands() {
   return {
       {.name = "models list",
        .summary = "list registered versions",
@@ -608,7 +638,7 @@ std::vector<Command> reading_commands() {
            {"headrace models list",
             "headrace models list m4_hourly --where 'mase < seasonal_naive.mase' --sort mase",
             "headrace models list --latest --csv --limit 0"},
-       .options = list_options,
+       .options = listing_options(),
        .run = runs(run_list)},
       {.name = "models show",
        .summary = "show one version: metrics, files, lineage, header",

@@ -403,7 +403,8 @@ Command alias_command() {
                {.name = "name", .help = "the alias", .required = true},
                {.name = "--expect",
                 .help = "version it points to now, 0 = none; else nothing is done",
-                .kind = OptionKind::integer},
+                .kind = OptionKind::integer,
+                .at_least = 0},
                {.name = "--remove", .help = "take the alias away", .kind = OptionKind::flag},
                {.name = "--reason", .help = "stands in the log"},
                dry_run_option()}),
@@ -456,7 +457,8 @@ Command push_command() {
                    .help = "with --follow: a run's items are pushed together once none was added "
                            "for so many seconds, or after 60 times that",
                    .kind = OptionKind::integer,
-                   .default_text = "60"},
+                   .default_text = "60",
+                   .at_least = 0},
                   {.name = "--force",
                    .help = "overwrite aliases that were changed in MLflow",
                    .kind = OptionKind::flag},
@@ -464,7 +466,8 @@ Command push_command() {
                    .help = "seconds of failing tries, each counted as ten minutes, after "
                            "which a version is given up",
                    .kind = OptionKind::integer,
-                   .default_text = "604800"}},
+                   .default_text = "604800",
+                   .at_least = 0}},
       .run = runs(run_push)};
 }
 

@@ -243,6 +243,18 @@ def test_the_progress_bar_counts_items_that_wait_for_their_retry(
         os.close(primary)
 
 
+@pytest.mark.parametrize("value", ["100000", "-1", "1e3", "", "99999999999999999999"])
+def test_a_number_of_slots_that_cannot_be_is_answered_with_the_range(
+    run_headrace: Run, tmp_path: Path, value: str
+) -> None:
+    path = pipeline(tmp_path, "true")
+    for words in (["flow", "run", path], ["flow", "resume", "x"], ["forecast", "train", "x"]):
+        done = run_headrace(*words, "--slots", value, cwd=tmp_path)
+        assert done.returncode == 2
+        assert f'--slots takes a whole number from 0 to 4096, not "{value}"' in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_run_is_not_begun_in_a_folder_of_something_else(
     run_headrace: Run, tmp_path: Path
 ) -> None:

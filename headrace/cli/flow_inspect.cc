@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // headrace flow status, cancel, validate, report; headrace expr.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -380,7 +381,8 @@ int expr(const Arguments& arguments) {
   if (arguments.flag("json") || !value->is_string()) {
     fmt::print("{}\n", value->dump());
   } else {
-    fmt::print("{}\n", value->string());
+    const bool person = ::isatty(STDOUT_FILENO) == 1;  // a program gets the text as it is
+    fmt::print("{}\n", person ? printable(value->string(), true) : value->string());
   }
   return kExitOk;
 }

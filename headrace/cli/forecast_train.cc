@@ -87,7 +87,7 @@ Result<void> settle_frequency(bool quiet, jobs::TableSpec* table) {
   }
   table->frequency = frequency->name();
   if (!given && !quiet) {
-    fmt::print(stderr, "the frequency is {}, the most common step\n", table->frequency);
+    say(stderr, "the frequency is {}, the most common step\n", table->frequency);
   }
   return {};
 }
@@ -96,7 +96,7 @@ void print_trained(const Arguments& arguments, const std::string& model, const b
                    const forecast::Trained& trained, const forecast::SeriesSet& set) {
   if (!arguments.flag("json")) {
     print_errors(set.errors);
-    fmt::print("registered {} in {}\n", model, folder.string());
+    say(stdout, "registered {} in {}\n", model, folder.string());
     return;
   }
   Json notes = Json::array();

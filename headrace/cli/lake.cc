@@ -116,12 +116,12 @@ Json inspect_json(const lake::Table& table, const lake::Snapshot& snapshot) {
 
 void print_inspection(const lake::Table& table, const lake::Snapshot& snapshot) {
   const bool parquet = table.format() == lake::Format::parquet;
-  fmt::print("{}: {}, {} rows, {} files, {}{}\n", table.url(), lake::format_name(table.format()),
-             table.rows(), table.files().size(), bytes_text(total_bytes(table)),
-             parquet ? fmt::format(", {} row groups", total_groups(table)) : "");
+  say(stdout, "{}: {}, {} rows, {} files, {}{}\n", table.url(), lake::format_name(table.format()),
+      table.rows(), table.files().size(), bytes_text(total_bytes(table)),
+      parquet ? fmt::format(", {} row groups", total_groups(table)) : "");
   const std::vector<std::string> sorted = table.sorted_by();
   if (parquet) {
-    fmt::print("row groups ascend by: {}\n", sorted.empty() ? "no column" : joined(sorted));
+    say(stdout, "row groups ascend by: {}\n", sorted.empty() ? "no column" : joined(sorted));
   }
   fmt::print("snapshot: {}\n\n", snapshot.digest);
   TextTable columns({"column", "type", "zone", "in the files"});

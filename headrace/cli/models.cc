@@ -147,7 +147,7 @@ void print_listing(const Arguments& arguments, const registry::Registry& opened,
   for (const registry::Version& version : listed.versions) {
     rows.push_back(row_of(version, metrics, csv));
   }
-  fmt::print(stderr, "registry: {}\n", opened.folder().string());
+  say(stderr, "registry: {}\n", opened.folder().string());
   if (csv) {
     print_csv(header, rows);
     return;
@@ -180,7 +180,7 @@ Result<int> list_unpushed(const Arguments& arguments, const registry::Registry& 
     for (const registry::Push& push : pushes) {
       table.add({push.reference, push.target, push.state, std::to_string(push.tries), push.error});
     }
-    fmt::print(stderr, "registry: {}\n", opened.folder().string());
+    say(stderr, "registry: {}\n", opened.folder().string());
     fmt::print("{}", table.text());
   }
   return pushes.empty() ? kExitOk : kExitFailed;
@@ -241,7 +241,7 @@ void print_pairs(const char* title, const std::vector<registry::Pair>& pairs) {
   }
   fmt::print("\n{}\n", title);
   for (const registry::Pair& pair : pairs) {
-    fmt::print("  {:<24} {}\n", printable(pair.name), printable(pair.value));
+    say(stdout, "  {:<24} {}\n", pair.name, pair.value);
   }
 }
 
@@ -249,7 +249,7 @@ void print_lineage(const registry::Version& version) {
   const registry::Lineage& lineage = version.lineage;
   const auto line = [](const char* name, const std::string& text) {
     if (!text.empty()) {
-      fmt::print("  {:<24} {}\n", name, printable(text));
+      say(stdout, "  {:<24} {}\n", name, text);
     }
   };
   fmt::print("\nlineage\n");
@@ -272,32 +272,32 @@ void print_lineage(const registry::Version& version) {
 }
 
 void print_version(const registry::Version& version, const Json& header, bool lineage_only) {
-  fmt::print("{}{}\n", version.reference(), version.deleted ? " (deleted)" : "");
+  say(stdout, "{}{}\n", version.reference(), version.deleted ? " (deleted)" : "");
   if (!lineage_only) {
-    fmt::print("  {:<24} {}\n  {:<24} {}\n  {:<24} {}\n", "uid", version.uid, "kind", version.kind,
-               "created", base::utc_text(version.created));
+    say(stdout, "  {:<24} {}\n  {:<24} {}\n  {:<24} {}\n", "uid", version.uid, "kind", version.kind,
+        "created", base::utc_text(version.created));
     if (!version.aliases.empty()) {
-      fmt::print("  {:<24} {}\n", "aliases", joined(version.aliases));
+      say(stdout, "  {:<24} {}\n", "aliases", joined(version.aliases));
     }
     if (!version.metrics.empty()) {
       fmt::print("\nmetrics\n");
       for (const registry::Metric& metric : version.metrics) {
-        fmt::print("  {:<24} {}{}\n", metric.name, number(metric.value),
-                   metric.step ? fmt::format("  (step {})", *metric.step) : "");
+        say(stdout, "  {:<24} {}{}\n", metric.name, number(metric.value),
+            metric.step ? fmt::format("  (step {})", *metric.step) : "");
       }
     }
     print_pairs("params", version.params);
     print_pairs("tags", version.tags);
     fmt::print("\nfiles\n");
     for (const registry::StoredArtifact& artifact : version.artifacts) {
-      fmt::print("  {:<24} {} bytes, {}{}\n", artifact.path, artifact.bytes,
-                 artifact.hash.substr(0, 12),
-                 artifact.slot ? fmt::format(", record {} of a bundle", *artifact.slot) : "");
+      say(stdout, "  {:<24} {} bytes, {}{}\n", artifact.path, artifact.bytes,
+          artifact.hash.substr(0, 12),
+          artifact.slot ? fmt::format(", record {} of a bundle", *artifact.slot) : "");
     }
   }
   print_lineage(version);
   if (!lineage_only && !header.is_null()) {
-    fmt::print("\nheader\n{}\n", header.dump(2, true));
+    fmt::print("\nheader\n{}\n", printable(header.dump(2, true), true));
   }
 }
 
@@ -346,11 +346,11 @@ Result<int> run_get(const Arguments& arguments) {
     print_json(Json::object({{"version", version.reference()}, {"files", std::move(files)}}));
   } else {
     for (const auto& path : written) {
-      fmt::print("{}\n", path.string());
+      say(stdout, "{}\n", path.string());
     }
     if (written.empty()) {
-      fmt::print(stderr, "{} has no files: a model of kind {} needs none\n",
-                 printable(version.reference()), printable(version.kind));
+      say(stderr, "{} has no files: a model of kind {} needs none\n", version.reference(),
+          version.kind);
     }
   }
   return kExitOk;
@@ -431,8 +431,8 @@ Json weight_norms(const registry::ModelFile& left, const registry::ModelFile& ri
 void print_differences(const char* title, const Json& difference) {
   fmt::print("\n{}{}\n", title, difference.members().empty() ? ": the same" : "");
   for (const Json::Member& member : difference.members()) {
-    fmt::print("  {:<32} {} -> {}\n", member.first, member.second.items()[0].dump(),
-               member.second.items()[1].dump());
+    say(stdout, "  {:<32} {} -> {}\n", member.first, member.second.items()[0].dump(),
+        member.second.items()[1].dump());
   }
 }
 
@@ -460,7 +460,7 @@ Result<int> run_diff(const Arguments& arguments) {
                              {"weights", weights}}));
     return kExitOk;
   }
-  fmt::print("{} -> {}\n", a.reference(), b.reference());
+  say(stdout, "{} -> {}\n", a.reference(), b.reference());
   print_differences("metrics", metrics);
   print_differences("header", header);
   TextTable table({"weights", "norm a", "norm b", "norm of difference"});

@@ -270,3 +270,32 @@ def test_a_run_is_not_begun_in_a_folder_of_something_else(
 
     (folder / "cat.jpg").unlink()
     assert run_headrace("flow", "run", path, "--dir", "photos", cwd=tmp_path).returncode == 0
+
+
+def test_background_processes_end_with_their_command_but_not_what_left_its_group(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    command = (
+        "sleep 600 & echo $! > $HEADRACE_RUN_FOLDER/group; "
+        "setsid sh -c 'echo $$ > $HEADRACE_RUN_FOLDER/gone; exec sleep 600' > /dev/null 2>&1 & "
+        "while ! test -s $HEADRACE_RUN_FOLDER/gone; do sleep 0.02; done"
+    )
+    path = pipeline(tmp_path, command, "@range(0, 1)")
+    done = run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+    group = int((tmp_path / "run/group").read_text())
+    gone = int((tmp_path / "run/gone").read_text())
+    try:
+        os.kill(gone, 0)  # lives on
+        wait_for(lambda: not runs(group))
+    finally:
+        os.kill(gone, signal.SIGKILL)
+
+
+def runs(pid: int) -> bool:
+    """Is the process there, and no zombie that nobody has reaped?"""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False

@@ -159,11 +159,7 @@ Result<RunResult> restart(Journal journal, Replay* replay, const Changed& docume
 
 Result<void> check_folder(const base::Path& run_folder, const base::Path& document) {
   HR_TRY(Journal::check_absent(run_folder));
-  std::error_code code;
-  // A journal, though without a record, makes it ours.
-  return std::filesystem::exists(journal_path(run_folder), code)
-             ? Result<void>()
-             : check_unused(run_folder, document);
+  return check_unused(run_folder, document);
 }
 
 std::string new_run_id() {
@@ -190,7 +186,7 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   header.circuit_breaker = request.circuit_breaker;
   header.made_by = base::holder_description("headrace flow run");
   HR_TRY(header.parameters, bind_parameters(*request.pipeline, request.arguments));
-  HR_TRY(check_folder(options.folder, header.pipeline_path));
+  HR_TRY(check_unused(options.folder, header.pipeline_path));
   HR_TRY(base::make_folders(options.folder));
   HR_TRY(const auto lock, lock_run(options.folder, "headrace flow run"));
   HR_TRY(Journal::check_absent(options.folder));  // before anything of another run is touched

@@ -86,6 +86,9 @@ Result<void> check_unused(const base::Path& run_folder, const base::Path& docume
   constexpr std::string_view kOurs[] = {"lock",         "journal",      "cancel",
                                         "cancel.taken", "secrets.json", "workers"};
   std::error_code code;
+  if (std::filesystem::exists(journal_path(run_folder), code)) {
+    return {};  // a run's, whatever else it holds
+  }
   for (const auto& entry : std::filesystem::directory_iterator(run_folder, code)) {
     const std::string name = entry.path().filename().string();
     const bool ours = std::ranges::any_of(kOurs, [&](std::string_view one) {

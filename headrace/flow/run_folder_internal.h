@@ -33,8 +33,8 @@ std::vector<std::string> take_cancel_requests(const base::Path& run_folder);
 Result<void> keep_summary(const base::Path& run_folder, const RunHeader& header,
                           const Engine& engine, base::Micros last_event);
 
-/// `invalid_argument` when the folder holds what is no part of a run that did not begin, but for
-/// `document`, the pipeline: it is somebody else's.
+/// `invalid_argument` when the folder has no journal and holds what is no part of a run that did
+/// not begin, but for `document`, the pipeline: it is somebody else's.
 Result<void> check_unused(const base::Path& run_folder, const base::Path& document);
 
 /// Where the worker of a slot writes until its attempt ends.

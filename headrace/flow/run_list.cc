@@ -205,7 +205,11 @@ RunSummary summarise_run(const base::Path& run_folder, int64_t replay_bytes_max)
 
 std::string run_reference(const base::Path& run_folder) {
   std::error_code code;
-  const base::Path absolute = std::filesystem::absolute(run_folder, code).lexically_normal();
+  const base::Path given = std::filesystem::absolute(run_folder, code);
+  base::Path absolute = given.lexically_normal();
+  if (std::filesystem::exists(given, code) && !std::filesystem::equivalent(given, absolute, code)) {
+    absolute = given;  // a link before ".." leads elsewhere
+  }
   const base::Path folder = absolute.has_filename() ? absolute : absolute.parent_path();
   const bool usual = !base::environment("HEADRACE_RUNS") &&
                      std::filesystem::equivalent(folder, runs_folder() / folder.filename(), code) &&

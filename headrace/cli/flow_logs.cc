@@ -45,6 +45,7 @@ class LogPrinter {
       HR_TRY(const auto content, base::read_file(log));
       ++printed_;
       const std::string name = log.lexically_relative(folder_).string();
+      last_log_ = name;
       if (json_) {
         print(Json::object({{"kind", "log"},
                             {"item", item.empty() ? Json() : Json(item)},
@@ -65,7 +66,8 @@ class LogPrinter {
   void item_error(const ItemState& item) {
     ++errors_;
     if (json_) {
-      print(error_json("item", item.key, item.status, *item.error, item.log));
+      const std::string& log = item.log.empty() ? last_log_ : item.log;
+      print(error_json("item", item.key, item.status, *item.error, log));
     } else {
       fmt::print("{}: {} [{}]\n", printable(item.key), printable(item.error->message, true),
                  printable(item.log));
@@ -101,6 +103,7 @@ class LogPrinter {
 
   const base::Path folder_;
   const bool json_;
+  std::string last_log_;
   int64_t printed_ = 0;
   int64_t errors_ = 0;
 };
@@ -200,13 +203,16 @@ int show_logs(const Arguments& arguments) {
   if (all && !key.empty()) {
     return report_error(Error{Errc::invalid_argument, "--item and --all exclude each other"}, json);
   }
-  base::Path folder;
-  const auto run = load_named_run(arguments, &folder);
+  const auto folder = flow::find_run(arguments.text("run"));
+  if (!folder.ok()) {
+    return report_error(folder.error(), json);
+  }
+  const auto run = key.empty() ? flow::load_run(*folder) : flow::load_run_item(*folder, key);
   if (!run.ok()) {
     return report_error(run.error(), json);
   }
   const Result<void> shown =
-      key.empty() ? run_logs(*run, folder, all, json) : item_logs(*run, folder, key, json);
+      key.empty() ? run_logs(*run, *folder, all, json) : item_logs(*run, *folder, key, json);
   return shown.ok() ? kExitOk : report_error(shown.error(), json);
 }
 

@@ -131,6 +131,8 @@ def test_logs_come_as_json_lines(run_headrace: Run, tmp_path: Path) -> None:
 
     (log,) = [line for line in lines("--item", "3") if line["kind"] == "log"]
     assert log == {"kind": "log", "item": "3", "log": "items/3/do.1.log", "text": "from 3\n"}
+    (log, error) = lines("--item", "4")
+    assert (log["kind"], error["kind"], error["log"]) == ("log", "error", log["log"])
     assert len([line for line in lines("--all") if line["kind"] == "log"]) == 6
 
 

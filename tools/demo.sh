@@ -20,14 +20,22 @@ print("".join(run["folder"] for run in json.load(sys.stdin)["runs"] if run["stat
 
 run=
 [ $# -gt 0 ] || run=$(stopped_run)
-trap : INT  # headrace stops by itself; what to do then is told below
-code=0
+
+words=(flow run "$pipeline" "$@")
 if [ -n "$run" ]; then
     echo "demo: going on with the run in $run, which was stopped; remove that folder to begin anew" >&2
-    $headrace flow resume "$run" || code=$?
-else
-    $headrace flow run "$pipeline" "$@" || code=$?
+    words=(flow resume "$run")
 fi
+# In the background, so that traps are not held up by it. A terminal sends Ctrl-C to both.
+$headrace "${words[@]}" &
+child=$!
+trap : INT
+trap 'kill -TERM $child 2>/dev/null || :' TERM
+while kill -0 $child 2>/dev/null; do
+    wait $child || :  # a trap ends it too
+done
+code=0
+wait $child || code=$?
 if [ $code -eq 130 ]; then
     echo "demo: go on with: ${DEMO_DIR:+DEMO_DIR=$(printf %q "$DEMO_DIR") }make demo" >&2
     # The line that flow prints names no registry, and its models belong into the demo's.

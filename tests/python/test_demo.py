@@ -12,8 +12,9 @@ from conftest import ROOT
 from test_flow_cli import wait_for
 
 
-def interrupted_demo(tmp_path: Path) -> tuple[int, str]:
-    """Start the demo in a process group of its own and press Ctrl-C once it trains."""
+def interrupted_demo(tmp_path: Path, ctrl_c: bool) -> tuple[int, str]:
+    """Start the demo in a process group of its own; once it trains, press Ctrl-C, or do as make
+    does on SIGTERM: hand it to the script alone."""
     demo = subprocess.Popen(
         [str(ROOT / "tools/demo.sh")],
         stdout=subprocess.PIPE,
@@ -29,13 +30,16 @@ def interrupted_demo(tmp_path: Path) -> tuple[int, str]:
             and any(tmp_path.rglob("workers/1.log"))
         )
     )
-    os.killpg(demo.pid, signal.SIGINT)
+    if ctrl_c:
+        os.killpg(demo.pid, signal.SIGINT)
+    else:
+        demo.send_signal(signal.SIGTERM)
     out, _ = demo.communicate(timeout=60)
     return demo.returncode, out
 
 
 def test_a_stopped_demo_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
-    code, out = interrupted_demo(tmp_path)
+    code, out = interrupted_demo(tmp_path, ctrl_c=True)
     assert code == 130, out
     folder = str(tmp_path / "a demo").replace(" ", "\\ ")
     assert f"go on with: DEMO_DIR={folder} make demo\n" in out
@@ -44,7 +48,7 @@ def test_a_stopped_demo_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
         f"HEADRACE_REGISTRY={folder}/registry .venv/bin/headrace flow resume {folder}/runs" in out
     )
 
-    code, out = interrupted_demo(tmp_path)
+    code, out = interrupted_demo(tmp_path, ctrl_c=False)
     assert code == 130, out
     assert f"going on with the run in {run}" in out
     assert list((tmp_path / "a demo/runs").iterdir()) == [run]

@@ -265,10 +265,14 @@ def test_a_run_is_not_begun_in_a_folder_of_something_else(
     folder.mkdir()
     (folder / "cat.jpg").write_text("a cat")
 
-    refused = run_headrace("flow", "run", path, "--dir", "photos", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "photos" in refused.stderr and "cat.jpg" in refused.stderr
-    assert [entry.name for entry in folder.iterdir()] == ["cat.jpg"]
+    table = tmp_path / "t.csv"
+    rows = [f"a,2026-01-{day:02},{day}\n" for day in range(1, 29)]
+    table.write_text("item_id,timestamp,target\n" + "".join(rows))
+    for words in (["flow", "run", path], ["forecast", "train", table, "--horizon", "2"]):
+        refused = run_headrace(*words, "--dir", "photos", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "photos" in refused.stderr and "cat.jpg" in refused.stderr
+        assert [entry.name for entry in folder.iterdir()] == ["cat.jpg"]
 
     (folder / "cat.jpg").unlink()
     assert run_headrace("flow", "run", path, "--dir", "photos", cwd=tmp_path).returncode == 0

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "headrace/base/environment.h"
+#include "headrace/base/printable.h"
 #include "headrace/base/thread.h"
 
 namespace headrace::base {
@@ -20,7 +21,7 @@ struct LogState {
   LogState() {
     logger = std::make_shared<spdlog::logger>("headrace",
                                               std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %l %v", spdlog::pattern_time_type::utc);
     const auto name = environment("HEADRACE_LOG_LEVEL");
     const auto wanted = name ? spdlog::level::from_str(*name) : spdlog::level::info;
     // from_str answers "off" to a name it does not know: a typing error must not silence the log.
@@ -60,7 +61,8 @@ void log(LogLevel level, std::string_view text) {
       return;
     }
   }
-  log_state.logger->log(wanted, spdlog::string_view_t(text.data(), text.size()));
+  // A sink decides for itself what its reader may have.
+  log_state.logger->log(wanted, printable(text));
 }
 
 void set_log_level(LogLevel level) { state().logger->set_level(to_spdlog(level)); }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <memory>
 #include <set>
 
@@ -146,22 +147,37 @@ Parsed no_such_command(const std::vector<Command>& commands, const std::string& 
       noun);
 }
 
+/// "a whole number from 0 to 4096"
+std::string range_text(const Option& option) {
+  const std::string what = option.kind == OptionKind::integer ? "a whole number" : "a number";
+  const bool low = std::isfinite(option.at_least);
+  const bool high = std::isfinite(option.at_most);
+  return low && high
+             ? fmt::format("{} from {:.15g} to {:.15g}", what, option.at_least, option.at_most)
+         : low  ? fmt::format("{} of at least {:.15g}", what, option.at_least)
+         : high ? fmt::format("{} of at most {:.15g}", what, option.at_most)
+                : what;
+}
+
+bool in_range(const Option& option, const std::string& value) {
+  const char* end = value.data() + value.size();
+  int64_t integer = 0;
+  double number = 0;
+  const bool whole = option.kind == OptionKind::integer;
+  const auto [stop, error] = whole ? std::from_chars(value.data(), end, integer)
+                                   : std::from_chars(value.data(), end, number);
+  if (whole) {
+    number = static_cast<double>(integer);
+  }
+  return error == std::errc() && stop == end && std::isfinite(number) &&
+         number >= option.at_least && number <= option.at_most;
+}
+
 /// The value is of the option's kind and one of its choices; else what is wrong with it.
 std::string value_problem(const Option& option, const std::string& value) {
-  const char* end = value.data() + value.size();
-  if (option.kind == OptionKind::integer) {
-    int64_t number = 0;
-    const auto [stop, error] = std::from_chars(value.data(), end, number);
-    if (error != std::errc() || stop != end) {
-      return fmt::format("{} takes a whole number, not \"{}\"", shown_name(option), value);
-    }
-  }
-  if (option.kind == OptionKind::number) {
-    double number = 0;
-    const auto [stop, error] = std::from_chars(value.data(), end, number);
-    if (error != std::errc() || stop != end) {
-      return fmt::format("{} takes a number, not \"{}\"", shown_name(option), value);
-    }
+  const bool number = option.kind == OptionKind::integer || option.kind == OptionKind::number;
+  if (number && !in_range(option, value)) {
+    return fmt::format("{} takes {}, not \"{}\"", shown_name(option), range_text(option), value);
   }
   if (!option.choices.empty() && std::ranges::find(option.choices, value) == option.choices.end()) {
     return fmt::format("{} is one of {}, not \"{}\"{}", shown_name(option),
@@ -199,6 +215,8 @@ class Splitter {
     std::ranges::reverse(words);  // the library takes them from the back
     try {
       app_.parse(words);
+    } catch (const CLI::ArgumentMismatch& error) {
+      return without_value(error.what());
     } catch (const CLI::ParseError& error) {
       std::string text = error.what();
       while (text.ends_with('\n') || text.ends_with('.')) {
@@ -222,6 +240,17 @@ class Splitter {
   const std::vector<std::string>& values(size_t i) const { return values_[i]; }
 
  private:
+  /// The library names the option first: "--slots: 1 required TEXT missing".
+  std::string without_value(std::string_view text) const {
+    const std::string_view name = text.substr(0, text.find(':'));
+    for (const Option& option : command_.options) {
+      if (!is_positional(option) && shown_name(option) == name) {
+        return fmt::format("{} needs a value: {}", name, option.help);
+      }
+    }
+    return std::string(text);
+  }
+
   /// Hand the positionals out in order; a repeated one leaves one word to each that follows it.
   void deal_positionals() {
     size_t open = 0;

@@ -2,6 +2,7 @@
 #include "headrace/cli/args.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "headrace/base/json.h"
 
@@ -140,7 +141,41 @@ TEST_CASE("a wrong or missing value names the option, the value and what is take
       "--distribution is one of student_t, normal, not \"norml\"; did you mean \"normal\"?");
   check_usage_error({"forecast", "train", "t", "--horizon", "4", "--horizon", "5"},
                     "--horizon is given 2 times, with \"4\" and \"5\"; give it once");
-  check_usage_error({"forecast", "train", "t", "--horizon"}, "--horizon");
+  check_usage_error({"forecast", "train", "t", "--horizon"}, "--horizon needs a value: Steps to");
+  check_usage_error({"forecast", "train", "t", "--horizon="}, "--horizon needs a value: Steps to");
+  check_usage_error({"forecast", "train", "t", "--horizon", ""},
+                    "--horizon takes a whole number, not \"\"");
+}
+
+TEST_CASE("a number out of its range is answered with the range and the value given") {
+  std::vector<Command> commands = sample_commands();
+  for (Option& one : commands.front().options) {
+    if (one.name == "--horizon") {
+      one.at_least = 1;
+      one.at_most = 100'000;
+    } else if (one.name == "--level") {
+      one.at_least = 0;
+    }
+  }
+  const auto told = [&](const std::string& option, const std::string& value) {
+    std::vector<std::string> words = {"forecast", "train", "t", option, value};
+    if (option != "--horizon") {
+      words.insert(words.end(), {"--horizon", "4"});
+    }
+    const Parsed parsed = parse_command_line(commands, words, "1");
+    CHECK(parsed.exit_code == kExitUsage);
+    return parsed.text.substr(0, parsed.text.find(';'));
+  };
+  for (const char* value :
+       {"0", "-1", "100001", "99999999999999999999", "1e3", "4x", " 4", "0x4"}) {
+    CHECK(told("--horizon", value) ==
+          fmt::format("headrace: --horizon takes a whole number from 1 to 100000, not \"{}\"",
+                      value));
+  }
+  for (const char* value : {"-0.5", "nan", "inf", "1e999", "x"}) {
+    CHECK(told("--level", value) ==
+          fmt::format("headrace: --level takes a number of at least 0, not \"{}\"", value));
+  }
 }
 
 TEST_CASE("with --json a usage error is one JSON value for stdout") {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,6 +35,8 @@ struct Option {
   bool required = false;
   bool repeated = false;                  ///< may be given several times / several positionals
   std::vector<std::string> choices = {};  ///< closed set of values, if any
+  double at_least = -std::numeric_limits<double>::infinity();  ///< of an integer or a number
+  double at_most = std::numeric_limits<double>::infinity();
 };
 
 /// What was given on the command line; names without dashes ("horizon", "table").

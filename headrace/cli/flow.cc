@@ -15,6 +15,7 @@
 #include "headrace/cli/terminal.h"
 #include "headrace/flow/custom.h"
 #include "headrace/flow/run.h"
+#include "headrace/flow/run_list.h"
 #include "headrace/flow/worker.h"
 #include "headrace/jobs/activities.h"
 
@@ -84,12 +85,13 @@ class Watcher {
 
   void on_progress(const flow::EngineProgress& progress) {
     running_ = progress.items_running;
+    waiting_ = progress.items_waiting_retry;
     show();
   }
 
   void show() {
     if (bar_ != nullptr) {
-      bar_->update(done_, failed_, running_);
+      bar_->update({done_, failed_, running_, waiting_});
     }
   }
 
@@ -129,6 +131,7 @@ class Watcher {
   int64_t done_ = 0;
   int64_t failed_ = 0;
   int64_t running_ = 0;
+  int64_t waiting_ = 0;
 };
 
 int exit_code_of(const RunResult& result) {
@@ -141,16 +144,8 @@ int exit_code_of(const RunResult& result) {
   return result.status == Status::succeeded ? kExitOk : kExitFailed;
 }
 
-/// How the run is named on a command line: its id when it lies where runs lie, else its folder.
-std::string run_reference(const RunResult& result, const base::Path& folder) {
-  std::error_code code;
-  const bool usual =
-      std::filesystem::equivalent(folder, flow::runs_folder() / result.run_id, code) && !code;
-  return usual ? result.run_id : folder.string();
-}
-
 void print_result(const RunResult& result, const base::Path& folder, bool json) {
-  const std::string reference = run_reference(result, folder);
+  const std::string reference = printable(flow::run_reference(folder));
   const flow::EngineProgress& items = result.progress;
   if (json) {
     Json document = Json::object(
@@ -176,7 +171,7 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
   }
   fmt::print("run {} {}{}\nfolder: {}\n", result.run_id,
              result.interrupted ? "was interrupted" : status_name(result.status), counts,
-             folder.string());
+             printable(folder.string()));
   if (result.error && !result.interrupted) {
     fmt::print(stderr, "headrace: {}\n", printable(result.error->message, true));
   }
@@ -279,9 +274,7 @@ Result<std::shared_ptr<const flow::Pipeline>> load(const Arguments& arguments) {
 RunOptions run_options(const Arguments& arguments, const base::Path& folder) {
   RunOptions options;
   options.folder = folder;
-  // What does not fit is refused where all slots are checked.
-  options.slots = static_cast<int>(
-      std::clamp<int64_t>(arguments.integer("slots").value_or(0), -1, flow::kSlotsMax + 1));
+  options.slots = static_cast<int>(arguments.integer("slots").value_or(0));
   install_interrupt_handler();
   options.interrupt_fd = interrupt_fd();
   return options;
@@ -350,9 +343,11 @@ Option text(std::string name, std::string help) {
 
 std::vector<Option> driving_options() {
   Option slots = text("--slots",
-                      "items that run at once at most; the cores of this machine when not "
+                      "items that run at once at most; 0: the cores of this machine, as when not "
                       "given (a ForEach's batchCount bounds it too)");
   slots.kind = OptionKind::integer;
+  slots.at_least = 0;
+  slots.at_most = flow::kSlotsMax;
   return {slots,
           flag("--no-circuit-breaker",
                "go through all items of a ForEach, also when the first ones (5, or as many as "

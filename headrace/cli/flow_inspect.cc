@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace flow status, logs, cancel, validate, report; headrace expr.
+// headrace flow status, cancel, validate, report; headrace expr.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -16,6 +16,7 @@
 #include "headrace/flow/expression.h"
 #include "headrace/flow/metrics.h"
 #include "headrace/flow/run.h"
+#include "headrace/flow/run_list.h"
 #include "headrace/jobs/run_report.h"
 
 namespace headrace::cli {
@@ -54,14 +55,15 @@ double estimate_left(const ActivityState& activity, int slots, Micros now) {
   return std::max(0.0, mean * static_cast<double>(open) - begun) / std::max(1, slots);
 }
 
-std::string items_text(const ActivityState& activity) {
+std::string items_text(const ActivityState& activity, bool stopped) {
   const ItemCounts counts = count_items(activity.items);
   std::string line = fmt::format("{}/{}", counts.ended(), counts.total);
   if (counts.failed > 0) {
     line += fmt::format(", {} failed", counts.failed);
   }
   if (counts.running > 0) {
-    line += fmt::format(", {} running", counts.running);
+    line +=
+        fmt::format(", {} {}", counts.running, stopped ? "in flight when it stopped" : "running");
   }
   return line;
 }
@@ -92,7 +94,20 @@ Json item_json(const ItemState& item) {
                        {"log", item.log}});
 }
 
+/// No engine drives it and it is not over: nothing of it runs, whatever its journal says last.
+bool is_stopped(const RunState& run) { return !run.driven_by && !is_final(run.status); }
+
+std::string resume_command(const base::Path& folder) {
+  return "headrace flow resume " + flow::run_reference(folder);
+}
+
+/// As people read it: of a stopped run nothing is in progress.
+std::string status_text(Status status, bool stopped) {
+  return stopped && status == Status::in_progress ? "stopped" : std::string(status_name(status));
+}
+
 Json status_json(const RunState& run, const base::Path& folder, bool with_items, Micros now) {
+  const bool stopped = is_stopped(run);
   Json activities = Json::array();
   for (const ActivityState& activity : run.activities) {
     Json one = Json::object({{"path", activity.path},
@@ -108,9 +123,10 @@ Json status_json(const RunState& run, const base::Path& folder, bool with_items,
       one.set("items", Json::object({{"total", counts.total},
                                      {"succeeded", counts.succeeded},
                                      {"failed", counts.failed},
-                                     {"running", counts.running},
+                                     {"running", stopped ? 0 : counts.running},
+                                     {"in_flight_when_stopped", stopped ? counts.running : 0},
                                      {"skipped", counts.skipped}}));
-      const double left = estimate_left(activity, run.slots, now);
+      const double left = stopped ? -1.0 : estimate_left(activity, run.slots, now);
       one.set("eta_seconds", left < 0.0 ? Json() : Json(left));
       if (with_items) {
         Json items = Json::array();
@@ -127,6 +143,8 @@ Json status_json(const RunState& run, const base::Path& folder, bool with_items,
                        {"pipeline", run.pipeline},
                        {"pipeline_path", run.pipeline_path.string()},
                        {"status", status_name(run.status)},
+                       {"stopped", stopped},
+                       {"resume", stopped ? Json(resume_command(folder)) : Json()},
                        {"started", base::utc_text(run.started, 6)},
                        {"ended", time_json(run.ended)},
                        {"slots", run.slots},
@@ -142,24 +160,29 @@ Json status_json(const RunState& run, const base::Path& folder, bool with_items,
 
 void print_status(const RunState& run, const base::Path& folder, Micros now) {
   const bool over = is_final(run.status);
+  const bool stopped = is_stopped(run);
   const std::string age = duration_text(seconds_between(run.started, run.ended.value_or(now)));
   fmt::print("run {} of {}: {}, {}\nfolder: {}\n", run.run_id, printable(run.pipeline),
-             status_name(run.status), over ? "took " + age : "begun " + age + " ago",
-             folder.string());
+             status_text(run.status, stopped), over ? "took " + age : "begun " + age + " ago",
+             printable(folder.string()));
   if (run.driven_by) {
-    fmt::print("driven by {} with {} slots\n", *run.driven_by, run.slots);
-  } else if (!over) {
-    fmt::print("nobody drives it; continue: headrace flow resume {}\n", run.run_id);
+    fmt::print("driven by {} with {} slots\n", printable(*run.driven_by), run.slots);
+  } else if (stopped) {
+    fmt::print("nobody drives it; continue: {}\n", printable(resume_command(folder)));
   }
-  TextTable table({"activity", "type", "status", "items", "attempts", "time", "left"});
+  const Micros until = stopped ? run.last_event : now;
+  std::vector<std::string> header = {"activity", "type", "status", "items", "attempts", "time"};
+  if (run.driven_by) {
+    header.emplace_back("left");
+  }
+  TextTable table(std::move(header));
   for (const ActivityState& activity : run.activities) {
     const double left = is_final(activity.status) ? -1.0 : estimate_left(activity, run.slots, now);
-    table.add({activity.path, activity.type, std::string(status_name(activity.status)),
-               activity.items.empty() ? "" : items_text(activity),
+    const Micros end = activity.ended.value_or(until);
+    table.add({activity.path, activity.type, status_text(activity.status, stopped),
+               activity.items.empty() ? "" : items_text(activity, stopped),
                activity.attempts > 0 ? std::to_string(activity.attempts) : "",
-               activity.started
-                   ? duration_text(seconds_between(*activity.started, activity.ended.value_or(now)))
-                   : "",
+               activity.started ? duration_text(seconds_between(*activity.started, end)) : "",
                left < 0.0 ? "" : duration_text(left)});
   }
   fmt::print("{}", table.text());
@@ -168,16 +191,27 @@ void print_status(const RunState& run, const base::Path& folder, Micros now) {
   }
 }
 
-/// A run named on the command line, loaded.
-Result<RunState> load(const Arguments& arguments, base::Path* folder) {
-  HR_TRY(*folder, flow::find_run(arguments.text("run")));
-  return flow::load_run(*folder);
+void print_items(const RunState& run, Micros now) {
+  const bool stopped = is_stopped(run);
+  const Micros until = stopped ? run.last_event : now;
+  TextTable table({"item", "status", "attempts", "time", "error"});
+  for (const ActivityState& activity : run.activities) {
+    for (const ItemState& item : activity.items) {
+      const bool cut = stopped && item.status == Status::in_progress;
+      table.add({item.key,
+                 cut ? "in flight when it stopped" : std::string(status_name(item.status)),
+                 std::to_string(item.attempts),
+                 item.started ? duration_text(item.duration_seconds(until)) : "",
+                 item.error ? item.error->message : ""});
+    }
+  }
+  fmt::print("{}", table.text());
 }
 
 int show_status(const Arguments& arguments) {
   const bool json = arguments.flag("json");
   base::Path folder;
-  const auto run = load(arguments, &folder);
+  const auto run = load_named_run(arguments, &folder);
   if (!run.ok()) {
     return report_error(run.error(), json);
   }
@@ -188,99 +222,9 @@ int show_status(const Arguments& arguments) {
   }
   print_status(*run, folder, now);
   if (arguments.flag("items")) {
-    TextTable table({"item", "status", "attempts", "time", "error"});
-    for (const ActivityState& activity : run->activities) {
-      for (const ItemState& item : activity.items) {
-        table.add({item.key, std::string(status_name(item.status)), std::to_string(item.attempts),
-                   item.started ? duration_text(item.duration_seconds(now)) : "",
-                   item.error ? item.error->message : ""});
-      }
-    }
-    fmt::print("{}", table.text());
+    print_items(*run, now);
   }
   return kExitOk;
-}
-
-/// All logs in a folder, oldest attempt first.
-std::vector<base::Path> logs_in(const base::Path& folder) {
-  std::vector<base::Path> logs;
-  std::error_code code;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
-    if (entry.path().extension() == ".log") {
-      logs.push_back(entry.path());
-    }
-  }
-  std::sort(logs.begin(), logs.end());
-  return logs;
-}
-
-Result<void> print_logs(const std::vector<base::Path>& logs, const base::Path& folder) {
-  for (const base::Path& log : logs) {
-    HR_TRY(const auto content, base::read_file(log));
-    if (logs.size() > 1) {
-      fmt::print("==> {} <==\n", log.lexically_relative(folder).string());
-    }
-    // As it is, but for a person's terminal.
-    const std::string shown = ::isatty(STDOUT_FILENO) == 1 ? printable(content, true) : content;
-    fmt::print("{}{}", shown, content.empty() || content.ends_with('\n') ? "" : "\n");
-  }
-  return {};
-}
-
-Result<void> item_logs(const RunState& run, const base::Path& folder, const std::string& key) {
-  bool known = false;
-  for (const ActivityState& activity : run.activities) {
-    for (const ItemState& item : activity.items) {
-      if (item.key != key) {
-        continue;
-      }
-      known = true;
-      const base::Path place = (folder / flow::log_path(key, "x", 1)).parent_path();
-      const std::vector<base::Path> logs = logs_in(place);
-      HR_TRY(print_logs(logs, folder));
-      if (logs.empty()) {
-        fmt::print(stderr, "headrace: item {} is {} and printed nothing{}\n", printable(key),
-                   status_name(item.status),
-                   is_final(item.status) ? ""
-                                         : " yet that was kept; what running items print is in " +
-                                               (folder / "workers").string());
-      }
-      if (item.error) {
-        fmt::print(stderr, "headrace: item {} failed: {}\n", printable(key),
-                   printable(item.error->message, true));
-      }
-    }
-  }
-  if (!known) {
-    return Error{Errc::not_found,
-                 fmt::format("run {} has no item '{}'; headrace flow status {} --items lists them",
-                             run.run_id, key, run.run_id)};
-  }
-  return {};
-}
-
-int show_logs(const Arguments& arguments) {
-  base::Path folder;
-  const auto run = load(arguments, &folder);
-  if (!run.ok()) {
-    return report_error(run.error(), arguments.flag("json"));
-  }
-  Result<void> shown;
-  const std::string key = arguments.text("item");
-  if (!key.empty()) {
-    shown = item_logs(*run, folder, key);
-  } else {
-    shown = print_logs(logs_in(folder / "activities"), folder);
-    for (const ActivityState& activity : run->activities) {
-      for (const ItemState& item : activity.items) {
-        if (item.error) {
-          fmt::print("{}: {} [{}]\n", printable(item.key), printable(item.error->message, true),
-                     item.log);
-        }
-      }
-    }
-  }
-  return shown.ok() ? kExitOk : report_error(shown.error(), arguments.flag("json"));
 }
 
 int cancel(const Arguments& arguments) {
@@ -347,7 +291,7 @@ int validate(const Arguments& arguments) {
 int write_report(const Arguments& arguments) {
   const bool json = arguments.flag("json");
   base::Path folder;
-  const auto run = load(arguments, &folder);
+  const auto run = load_named_run(arguments, &folder);
   if (!run.ok()) {
     return report_error(run.error(), json);
   }
@@ -362,7 +306,7 @@ int write_report(const Arguments& arguments) {
   if (json) {
     fmt::print("{}\n", Json::object({{"report", path->string()}}).dump());
   } else {
-    fmt::print("{}\n", path->string());
+    fmt::print("{}\n", printable(path->string()));
   }
   return kExitOk;
 }
@@ -437,12 +381,15 @@ int expr(const Arguments& arguments) {
   if (arguments.flag("json") || !value->is_string()) {
     fmt::print("{}\n", value->dump());
   } else {
-    fmt::print("{}\n", value->string());
+    const bool person = ::isatty(STDOUT_FILENO) == 1;  // a program gets the text as it is
+    fmt::print("{}\n", person ? printable(value->string(), true) : value->string());
   }
   return kExitOk;
 }
 
-Option option(std::string name, std::string help, OptionKind kind = OptionKind::text) {
+}  // namespace
+
+Option option(std::string name, std::string help, OptionKind kind) {
   Option made;
   made.name = std::move(name);
   made.help = std::move(help);
@@ -473,7 +420,10 @@ Command make(std::string name, std::string summary, std::vector<std::string> exa
   return command;
 }
 
-}  // namespace
+Result<RunState> load_named_run(const Arguments& arguments, base::Path* folder) {
+  HR_TRY(*folder, flow::find_run(arguments.text("run")));
+  return flow::load_run(*folder);
+}
 
 ItemCounts count_items(const std::vector<ItemState>& items) {
   ItemCounts counts;
@@ -494,15 +444,16 @@ ItemCounts count_items(const std::vector<ItemState>& items) {
 std::vector<Command> flow_inspect_commands() {
   Option timeout = option("--timeout", "seconds to wait for the end", OptionKind::number);
   timeout.default_text = "60";
+  timeout.at_least = 0;
+  timeout.at_most = 1e9;
   Option path = required(option("path", "file or folder with pipelines"));
   path.repeated = true;
   std::vector<Command> commands = {
       make("flow status", "show how far a run is",
            {"headrace flow status", "headrace flow status latest --items --json"},
            {run_option(), option("--items", "list every item", OptionKind::flag)}, show_status),
-      make("flow logs", "print what activities and items wrote",
-           {"headrace flow logs", "headrace flow logs latest --item 3"},
-           {run_option(), option("--item", "key of the item")}, show_logs),
+      flow_list_command(),
+      flow_logs_command(),
       make("flow cancel", "stop a run, or one of its items",
            {"headrace flow cancel latest", "headrace flow cancel latest --item 3"},
            {required(option("run", "id, beginning of an id, folder, or \"latest\"")),
@@ -522,10 +473,12 @@ std::vector<Command> flow_inspect_commands() {
            option("--context", "JSON file with pipeline, parameters, variables, activities, item")},
           expr)};
   commands[0].details =
-      "The journal is read; a run that goes on is not disturbed. With --json, `metrics` holds the "
+      "The journal is read; a run that goes on is not disturbed. Of one that no engine drives it "
+      "tells what was in flight when it stopped, and how to go on. With --json, `metrics` holds "
+      "the "
       "numbers of its engine and workers.";
-  commands[2].details = "The exit code is 0 once the run has stopped and its journal says so.";
-  commands[3].details =
+  commands[3].details = "The exit code is 0 once the run has stopped and its journal says so.";
+  commands[4].details =
       "Prints FILE:LINE:COLUMN: CODE: what is wrong. The exit code is 2 when there is an error, 0 "
       "when there are only warnings.";
   return commands;

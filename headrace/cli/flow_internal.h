@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two files of `headrace flow` share.
+// What the files of `headrace flow` share.
 #pragma once
 
 #include <string>
@@ -30,6 +30,19 @@ struct ItemCounts {
 ItemCounts count_items(const std::vector<flow::ItemState>& items);
 
 std::vector<Command> flow_inspect_commands();
+Command flow_list_command();
+Command flow_logs_command();
+
+/// The run named by the positional RUN, loaded; `folder` becomes its place.
+Result<flow::RunState> load_named_run(const Arguments& arguments, base::Path* folder);
+
+/// Options and commands in one line each.
+Option option(std::string name, std::string help, OptionKind kind = OptionKind::text);
+Option required(Option made);
+/// The positional RUN; the newest run when it is not given.
+Option run_option();
+Command make(std::string name, std::string summary, std::vector<std::string> examples,
+             std::vector<Option> options, int (*run)(const Arguments&));
 
 /// Accuracy and report of a run that holds evaluated forecasts; nothing for others.
 void print_accuracy(const base::Path& run_folder);

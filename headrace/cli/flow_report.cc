@@ -5,6 +5,7 @@
 #include <string>
 
 #include "headrace/cli/flow_internal.h"
+#include "headrace/cli/terminal.h"
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/run_report.h"
 
@@ -16,13 +17,13 @@ void print_accuracy(const base::Path& run_folder) {
     return;  // a run without forecasts has none
   }
   if (const Json* summary = evaluation->find("summary")) {
-    fmt::print("\n{}\n", summary->get_string("text"));
+    fmt::print("\n{}\n", printable(summary->get_string("text"), true));
   }
   const auto path = jobs::write_run_report(run_folder);
   if (path.ok()) {
-    fmt::print("report: {}\n", path->string());
+    say(stdout, "report: {}\n", path->string());
   } else {
-    fmt::print(stderr, "headrace: no report: {}\n", path.error().message());
+    fmt::print(stderr, "headrace: no report: {}\n", printable(path.error().message(), true));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "headrace/cli/forecast_options.h"
+#include "headrace/flow/engine.h"
 
 namespace headrace::cli {
 
@@ -48,14 +49,18 @@ Command train_command() {
         {.name = "--global-members",
          .help = "global models to start local ones from; 0 = start cold",
          .kind = OptionKind::integer,
-         .default_text = "3"},
+         .default_text = "3",
+         .at_least = 0,
+         .at_most = 1000},
         {.name = "--warm-start",
          .help =
              "registered model (NAME, NAME:7, NAME@alias) that local models start from, in place "
              "of global ones of this run"},
         {.name = "--slots",
          .help = "series trained at a time; default one per core",
-         .kind = OptionKind::integer},
+         .kind = OptionKind::integer,
+         .at_least = 0,
+         .at_most = flow::kSlotsMax},
         {.name = "--dir", .help = "folder for runs; default HEADRACE_RUNS, then ./runs"},
         {.name = "--actuals", .help = "table of what came after, to judge the forecasts"}},
        table_options(),
@@ -127,7 +132,9 @@ Command evaluate_command() {
         {.name = "--actuals", .help = "table of what came", .required = true},
         {.name = "--season",
          .help = "steps of a season, for MASE and the naive methods; default by frequency",
-         .kind = OptionKind::integer}},
+         .kind = OptionKind::integer,
+         .at_least = 0,
+         .at_most = 1e6}},
        score_options(),
        table_options()});
   command.run = forecast_evaluate;

@@ -160,6 +160,8 @@ std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos) {
     option.help =
         std::string(is_boolean(info) && is_on(info) ? "do not: " : "") + std::string(info.help);
     option.kind = kind_of(info);
+    option.at_least = info.min;
+    option.at_most = info.max;
     option.choices.assign(info.choices.begin(), info.choices.end());
     if (!info.default_text.empty() && !is_boolean(info)) {
       option.help += " [" + info.default_text + "]";

@@ -77,7 +77,7 @@ Result<int> predict(const Arguments& arguments) {
                            .dump());
   } else {
     print_errors(errors);
-    fmt::print("wrote {} items to {}\n", forecasts->items.size(), out);
+    say(stdout, "wrote {} items to {}\n", forecasts->items.size(), out);
   }
   return errors.empty() ? kExitOk : kExitFailed;
 }
@@ -169,7 +169,7 @@ int tell_comparison(const forecast::Comparison& comparison, const Arguments& arg
       return report_error(written.error(), false);  // on stdout --json has its one object already
     }
     if (!arguments.flag("json")) {
-      fmt::print("wrote {}\n", per_item);
+      say(stdout, "wrote {}\n", per_item);
     }
   }
   return comparison.errors.empty() ? kExitOk : kExitFailed;
@@ -304,7 +304,7 @@ Result<int> plot(const Arguments& arguments) {
   HR_TRY(const auto data, forecast::plot_data(*series, *forecast, 0, std::move(actual)));
   HR_TRY(const std::string svg, forecast::forecast_svg(data));
   HR_TRY(base::replace_file(arguments.text("out"), svg));
-  fmt::print("wrote {}\n", arguments.text("out"));
+  say(stdout, "wrote {}\n", arguments.text("out"));
   return kExitOk;
 }
 

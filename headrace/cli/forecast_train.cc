@@ -87,7 +87,7 @@ Result<void> settle_frequency(bool quiet, jobs::TableSpec* table) {
   }
   table->frequency = frequency->name();
   if (!given && !quiet) {
-    fmt::print(stderr, "the frequency is {}, the most common step\n", table->frequency);
+    say(stderr, "the frequency is {}, the most common step\n", table->frequency);
   }
   return {};
 }
@@ -96,7 +96,7 @@ void print_trained(const Arguments& arguments, const std::string& model, const b
                    const forecast::Trained& trained, const forecast::SeriesSet& set) {
   if (!arguments.flag("json")) {
     print_errors(set.errors);
-    fmt::print("registered {} in {}\n", model, folder.string());
+    say(stdout, "registered {} in {}\n", model, folder.string());
     return;
   }
   Json notes = Json::array();
@@ -186,6 +186,9 @@ Result<int> train_local(const Arguments& arguments) {
 
   const base::Path runs =
       arguments.has("dir") ? base::Path(arguments.text("dir")) : flow::runs_folder();
+  if (arguments.has("dir")) {
+    HR_TRY(flow::check_folder(runs));
+  }
   HR_TRY(base::make_folders(runs));
   const base::Path document = runs / (spec.name + "-" + flow::new_run_id().substr(0, 8) + ".json");
   HR_TRY(base::replace_file(document, pipeline.dump(2) + "\n"));

@@ -24,7 +24,9 @@ std::vector<Option> table_options() {
        .help = "what the files hold; automatic goes by the names' endings",
        .default_text = "automatic",
        .choices = {"automatic", "parquet", "csv", "wide_csv", "json_lines"}},
-      {.name = "--zone", .help = "UTC: take time stamps of different zones as instants"},
+      {.name = "--zone",
+       .help = "UTC: take time stamps of different zones as instants",
+       .choices = {"UTC"}},
       {.name = "--allow-missing-columns",
        .help = "read a column that a file lacks as null",
        .kind = OptionKind::flag},
@@ -114,12 +116,12 @@ Json inspect_json(const lake::Table& table, const lake::Snapshot& snapshot) {
 
 void print_inspection(const lake::Table& table, const lake::Snapshot& snapshot) {
   const bool parquet = table.format() == lake::Format::parquet;
-  fmt::print("{}: {}, {} rows, {} files, {}{}\n", table.url(), lake::format_name(table.format()),
-             table.rows(), table.files().size(), bytes_text(total_bytes(table)),
-             parquet ? fmt::format(", {} row groups", total_groups(table)) : "");
+  say(stdout, "{}: {}, {} rows, {} files, {}{}\n", table.url(), lake::format_name(table.format()),
+      table.rows(), table.files().size(), bytes_text(total_bytes(table)),
+      parquet ? fmt::format(", {} row groups", total_groups(table)) : "");
   const std::vector<std::string> sorted = table.sorted_by();
   if (parquet) {
-    fmt::print("row groups ascend by: {}\n", sorted.empty() ? "no column" : joined(sorted));
+    say(stdout, "row groups ascend by: {}\n", sorted.empty() ? "no column" : joined(sorted));
   }
   fmt::print("snapshot: {}\n\n", snapshot.digest);
   TextTable columns({"column", "type", "zone", "in the files"});
@@ -206,10 +208,6 @@ Result<lake::Batch> read_head(const Arguments& arguments, lake::ReadStats* stats
   lake::ReadOptions options;
   options.columns = arguments.texts("columns");
   options.rows_max = arguments.integer("rows").value_or(10);
-  if (options.rows_max < 0) {
-    return Error{Errc::invalid_argument,
-                 fmt::format("--rows is {}; it must be 0 or more", options.rows_max)};
-  }
   options.batch_rows = std::clamp<int64_t>(options.rows_max, 1, 65536);
   for (const std::string& text : arguments.texts("where")) {
     HR_TRY(auto condition, lake::parse_condition(text));
@@ -265,7 +263,8 @@ std::vector<Command> lake_commands() {
   head.options.push_back({.name = "-n,--rows",
                           .help = "rows to print at most",
                           .kind = OptionKind::integer,
-                          .default_text = "10"});
+                          .default_text = "10",
+                          .at_least = 0});
   head.options.push_back(
       {.name = "--columns", .help = "column to print, in the order wanted", .repeated = true});
   head.options.push_back({.name = "--where", .help = "condition on the rows", .repeated = true});

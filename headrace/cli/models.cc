@@ -147,7 +147,7 @@ void print_listing(const Arguments& arguments, const registry::Registry& opened,
   for (const registry::Version& version : listed.versions) {
     rows.push_back(row_of(version, metrics, csv));
   }
-  fmt::print(stderr, "registry: {}\n", opened.folder().string());
+  say(stderr, "registry: {}\n", opened.folder().string());
   if (csv) {
     print_csv(header, rows);
     return;
@@ -180,10 +180,37 @@ Result<int> list_unpushed(const Arguments& arguments, const registry::Registry& 
     for (const registry::Push& push : pushes) {
       table.add({push.reference, push.target, push.state, std::to_string(push.tries), push.error});
     }
-    fmt::print(stderr, "registry: {}\n", opened.folder().string());
+    say(stderr, "registry: {}\n", opened.folder().string());
     fmt::print("{}", table.text());
   }
   return pushes.empty() ? kExitOk : kExitFailed;
+}
+
+/// What lacks the metric comes last: when the first lacks it, all do.
+Result<void> check_order(const registry::Query& query,
+                         const std::vector<registry::Version>& versions) {
+  constexpr size_t kShown = 20;
+  const std::string& order = query.order_by;
+  if (order == "name" || order == "version" || order == "created" || versions.empty() ||
+      versions.front().metric(order) != nullptr) {
+    return {};
+  }
+  std::set<std::string> metrics;
+  for (const registry::Version& version : versions) {
+    for (const registry::Metric& metric : version.metrics) {
+      metrics.insert(metric.name);
+    }
+  }
+  std::vector<std::string> names = {"name", "created", "version"};
+  for (const std::string& name : metrics) {
+    if (names.size() < kShown) {
+      names.push_back(name);
+    }
+  }
+  return Error{
+      Errc::invalid_argument,
+      fmt::format("--sort is one of {}{}, not \"{}\": no version here has such a metric",
+                  fmt::join(names, ", "), metrics.size() + 3 > names.size() ? ", ..." : "", order)};
 }
 
 Result<int> run_list(const Arguments& arguments) {
@@ -202,10 +229,8 @@ Result<int> run_list(const Arguments& arguments) {
   }
   query.order_by = sort.empty() ? "name" : sort;
   const int64_t limit = arguments.integer("limit").value_or(100);
-  if (limit < 0) {
-    return Error{Errc::invalid_argument, "--limit must be 0 (all) or more"};
-  }
   HR_TRY(const Listed listed, read_listing(opened, query, limit));
+  HR_TRY(check_order(query, listed.versions));
   print_listing(arguments, opened, query, listed);
   return listed.versions.empty() ? kExitFailed : kExitOk;
 }
@@ -216,7 +241,7 @@ void print_pairs(const char* title, const std::vector<registry::Pair>& pairs) {
   }
   fmt::print("\n{}\n", title);
   for (const registry::Pair& pair : pairs) {
-    fmt::print("  {:<24} {}\n", printable(pair.name), printable(pair.value));
+    say(stdout, "  {:<24} {}\n", pair.name, pair.value);
   }
 }
 
@@ -224,7 +249,7 @@ void print_lineage(const registry::Version& version) {
   const registry::Lineage& lineage = version.lineage;
   const auto line = [](const char* name, const std::string& text) {
     if (!text.empty()) {
-      fmt::print("  {:<24} {}\n", name, printable(text));
+      say(stdout, "  {:<24} {}\n", name, text);
     }
   };
   fmt::print("\nlineage\n");
@@ -247,32 +272,32 @@ void print_lineage(const registry::Version& version) {
 }
 
 void print_version(const registry::Version& version, const Json& header, bool lineage_only) {
-  fmt::print("{}{}\n", version.reference(), version.deleted ? " (deleted)" : "");
+  say(stdout, "{}{}\n", version.reference(), version.deleted ? " (deleted)" : "");
   if (!lineage_only) {
-    fmt::print("  {:<24} {}\n  {:<24} {}\n  {:<24} {}\n", "uid", version.uid, "kind", version.kind,
-               "created", base::utc_text(version.created));
+    say(stdout, "  {:<24} {}\n  {:<24} {}\n  {:<24} {}\n", "uid", version.uid, "kind", version.kind,
+        "created", base::utc_text(version.created));
     if (!version.aliases.empty()) {
-      fmt::print("  {:<24} {}\n", "aliases", joined(version.aliases));
+      say(stdout, "  {:<24} {}\n", "aliases", joined(version.aliases));
     }
     if (!version.metrics.empty()) {
       fmt::print("\nmetrics\n");
       for (const registry::Metric& metric : version.metrics) {
-        fmt::print("  {:<24} {}{}\n", metric.name, number(metric.value),
-                   metric.step ? fmt::format("  (step {})", *metric.step) : "");
+        say(stdout, "  {:<24} {}{}\n", metric.name, number(metric.value),
+            metric.step ? fmt::format("  (step {})", *metric.step) : "");
       }
     }
     print_pairs("params", version.params);
     print_pairs("tags", version.tags);
     fmt::print("\nfiles\n");
     for (const registry::StoredArtifact& artifact : version.artifacts) {
-      fmt::print("  {:<24} {} bytes, {}{}\n", artifact.path, artifact.bytes,
-                 artifact.hash.substr(0, 12),
-                 artifact.slot ? fmt::format(", record {} of a bundle", *artifact.slot) : "");
+      say(stdout, "  {:<24} {} bytes, {}{}\n", artifact.path, artifact.bytes,
+          artifact.hash.substr(0, 12),
+          artifact.slot ? fmt::format(", record {} of a bundle", *artifact.slot) : "");
     }
   }
   print_lineage(version);
   if (!lineage_only && !header.is_null()) {
-    fmt::print("\nheader\n{}\n", header.dump(2, true));
+    fmt::print("\nheader\n{}\n", printable(header.dump(2, true), true));
   }
 }
 
@@ -321,11 +346,11 @@ Result<int> run_get(const Arguments& arguments) {
     print_json(Json::object({{"version", version.reference()}, {"files", std::move(files)}}));
   } else {
     for (const auto& path : written) {
-      fmt::print("{}\n", path.string());
+      say(stdout, "{}\n", path.string());
     }
     if (written.empty()) {
-      fmt::print(stderr, "{} has no files: a model of kind {} needs none\n",
-                 printable(version.reference()), printable(version.kind));
+      say(stderr, "{} has no files: a model of kind {} needs none\n", version.reference(),
+          version.kind);
     }
   }
   return kExitOk;
@@ -406,8 +431,8 @@ Json weight_norms(const registry::ModelFile& left, const registry::ModelFile& ri
 void print_differences(const char* title, const Json& difference) {
   fmt::print("\n{}{}\n", title, difference.members().empty() ? ": the same" : "");
   for (const Json::Member& member : difference.members()) {
-    fmt::print("  {:<32} {} -> {}\n", member.first, member.second.items()[0].dump(),
-               member.second.items()[1].dump());
+    say(stdout, "  {:<32} {} -> {}\n", member.first, member.second.items()[0].dump(),
+        member.second.items()[1].dump());
   }
 }
 
@@ -435,7 +460,7 @@ Result<int> run_diff(const Arguments& arguments) {
                              {"weights", weights}}));
     return kExitOk;
   }
-  fmt::print("{} -> {}\n", a.reference(), b.reference());
+  say(stdout, "{} -> {}\n", a.reference(), b.reference());
   print_differences("metrics", metrics);
   print_differences("header", header);
   TextTable table({"weights", "norm a", "norm b", "norm of difference"});
@@ -576,7 +601,7 @@ std::string number(double value) {
   return std::isnan(value) ? "NaN" : fmt::format("{:.4g}", value);
 }
 
-std::vector<Command> reading_commands() {
+std::vector<Option> listing_options() {
   std::vector<Option> list_options = {
       registry_option(),
       {.name = "pattern", .help = "NAME (it and all below it), PREFIX/* or PREFIX/**"}};
@@ -594,12 +619,17 @@ std::vector<Command> reading_commands() {
       {.name = "--limit",
        .help = "rows at most; 0 = all",
        .kind = OptionKind::integer,
-       .default_text = "100"},
+       .default_text = "100",
+       .at_least = 0},
       {.name = "--csv", .help = "comma-separated values", .kind = OptionKind::flag},
       {.name = "--unpushed",
        .help = "versions whose hand-over to MLflow is not done",
        .kind = OptionKind::flag}};
   list_options.insert(list_options.end(), more.begin(), more.end());
+  return list_options;
+}
+
+std::vector<Command> reading_commands() {
   return {
       {.name = "models list",
        .summary = "list registered versions",
@@ -608,7 +638,7 @@ std::vector<Command> reading_commands() {
            {"headrace models list",
             "headrace models list m4_hourly --where 'mase < seasonal_naive.mase' --sort mase",
             "headrace models list --latest --csv --limit 0"},
-       .options = list_options,
+       .options = listing_options(),
        .run = runs(run_list)},
       {.name = "models show",
        .summary = "show one version: metrics, files, lineage, header",

@@ -90,9 +90,9 @@ void print_done(const Arguments& arguments, const char* key, const std::vector<s
     return;
   }
   for (const std::string& one : what) {
-    fmt::print("{}\n", printable(one));
+    say(stdout, "{}\n", one);
   }
-  fmt::print(stderr, "{}{}\n", sentence, arguments.flag("dry-run") ? " (dry run)" : "");
+  say(stderr, "{}{}\n", sentence, arguments.flag("dry-run") ? " (dry run)" : "");
 }
 
 Result<int> run_alias(const Arguments& arguments) {
@@ -227,7 +227,7 @@ Result<int> run_export(const Arguments& arguments) {
   if (arguments.flag("json")) {
     print_json(Json::object({{"versions", count}, {"target", target}}));
   } else {
-    fmt::print("{} versions in {}\n", count, target);
+    say(stdout, "{} versions in {}\n", count, target);
   }
   return count == 0 ? kExitFailed : kExitOk;
 }
@@ -252,7 +252,7 @@ Result<int> run_import(const Arguments& arguments) {
   } else {
     fmt::print("{} versions added, {} were here already\n", report.added, report.known);
     for (const std::string& conflict : report.conflicts) {
-      fmt::print(stderr, "headrace: {}\n", printable(conflict));
+      say(stderr, "headrace: {}\n", conflict);
     }
   }
   return report.conflicts.empty() ? kExitOk : kExitFailed;
@@ -284,7 +284,7 @@ Result<int> run_gc(const Arguments& arguments) {
                options.dry_run ? " would go" : " gone");
     fmt::print("{} bytes are needed\n", report.bytes_kept);
     for (const std::string& part : report.damaged) {
-      fmt::print(stderr, "headrace: {}\n", part);
+      say(stderr, "headrace: {}\n", part);
     }
   }
   return report.damaged.empty() ? kExitOk : kExitFailed;
@@ -308,8 +308,7 @@ Result<int> run_verify(const Arguments& arguments) {
                              {"findings", std::move(findings)}}));
   } else {
     for (const registry::Finding& finding : report.findings) {
-      fmt::print("{}{}: {}\n", finding.what, finding.harmless ? " (harmless)" : "",
-                 printable(finding.text));
+      say(stdout, "{}{}: {}\n", finding.what, finding.harmless ? " (harmless)" : "", finding.text);
     }
     fmt::print("{} versions, {} objects: {}\n", report.versions, report.objects,
                report.clean() ? "clean" : "damaged");
@@ -337,7 +336,7 @@ Result<int> run_backup(const Arguments& arguments) {
   if (arguments.flag("json")) {
     print_json(Json::object({{"backup", target}}));
   } else {
-    fmt::print("{}\n", target);
+    say(stdout, "{}\n", target);
   }
   return kExitOk;
 }
@@ -403,7 +402,8 @@ Command alias_command() {
                {.name = "name", .help = "the alias", .required = true},
                {.name = "--expect",
                 .help = "version it points to now, 0 = none; else nothing is done",
-                .kind = OptionKind::integer},
+                .kind = OptionKind::integer,
+                .at_least = 0},
                {.name = "--remove", .help = "take the alias away", .kind = OptionKind::flag},
                {.name = "--reason", .help = "stands in the log"},
                dry_run_option()}),
@@ -456,7 +456,8 @@ Command push_command() {
                    .help = "with --follow: a run's items are pushed together once none was added "
                            "for so many seconds, or after 60 times that",
                    .kind = OptionKind::integer,
-                   .default_text = "60"},
+                   .default_text = "60",
+                   .at_least = 0},
                   {.name = "--force",
                    .help = "overwrite aliases that were changed in MLflow",
                    .kind = OptionKind::flag},
@@ -464,7 +465,8 @@ Command push_command() {
                    .help = "seconds of failing tries, each counted as ten minutes, after "
                            "which a version is given up",
                    .kind = OptionKind::integer,
-                   .default_text = "604800"}},
+                   .default_text = "604800",
+                   .at_least = 0}},
       .run = runs(run_push)};
 }
 

@@ -44,6 +44,19 @@ size_t shown_width(std::string_view text) {
       text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0U) != 0x80U; }));
 }
 
+/// Length of the beginning of `text` that takes at most `columns`; no code point is cut.
+size_t bytes_of_width(std::string_view text, size_t columns) {
+  size_t at = 0;
+  for (size_t width = 0; at < text.size(); ++at) {
+    const bool starts = (static_cast<uint8_t>(text[at]) & 0xC0U) != 0x80U;
+    width += starts ? 1U : 0U;
+    if (width > columns) {
+      break;
+    }
+  }
+  return at;
+}
+
 std::string bar_text(int64_t done, int64_t total, size_t width, bool colour) {
   const double part = total <= 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
   const auto full =
@@ -84,26 +97,6 @@ Screen stderr_screen() {
   return screen;
 }
 
-std::string printable(std::string_view text, bool lines) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<uint8_t>(text[i]);
-    const auto next = static_cast<uint8_t>(i + 1 < text.size() ? text[i + 1] : '\0');
-    if (lines && (byte == '\n' || byte == '\t')) {
-      out.push_back(text[i]);
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else if (byte == 0xC2 && next >= 0x80 && next <= 0x9F) {  // U+0080 to U+009F in UTF-8
-      out += fmt::format("\\x{:02x}", next);
-      ++i;
-    } else {
-      out.push_back(text[i]);
-    }
-  }
-  return out;
-}
-
 struct Progress::State {
   State(std::string_view label_in, int64_t total_in, base::Clock& clock_in, Screen screen_in)
       : label(printable(label_in)),
@@ -124,10 +117,7 @@ struct Progress::State {
   const base::Micros started;
 
   base::Mutex mu;  // leaf: held while drawing, so that a log line and the bar never mix
-  int64_t done HR_GUARDED_BY(mu) = 0;
-  int64_t failed HR_GUARDED_BY(mu) = 0;
-  int64_t running HR_GUARDED_BY(mu) = 0;
-  double eta_seconds HR_GUARDED_BY(mu) = -1.0;
+  Counts counted HR_GUARDED_BY(mu);
   std::deque<Sample> samples HR_GUARDED_BY(mu);
   base::Micros drawn_at HR_GUARDED_BY(mu){0};
   bool drawn HR_GUARDED_BY(mu) = false;
@@ -137,11 +127,11 @@ struct Progress::State {
     // The first sample may stand above zero: a resumed run has items that cost nothing now.
     if (!samples.empty() && now - samples.back().at < kRateWindow / kSamplesMax) {
       if (samples.size() > 1) {
-        samples.back().done = done;
+        samples.back().done = counted.done;
       }
       return;
     }
-    samples.push_back({now, done});
+    samples.push_back({now, counted.done});
     while (samples.size() > 2 &&
            (samples.size() > kSamplesMax || now - samples[1].at >= kRateWindow)) {
       samples.pop_front();
@@ -153,29 +143,31 @@ struct Progress::State {
       return 0.0;
     }
     const double seconds = std::chrono::duration<double>(now - samples.front().at).count();
-    return static_cast<double>(done - samples.front().done) / seconds;
+    return static_cast<double>(counted.done - samples.front().done) / seconds;
   }
 
-  /// "120/414, 3.9/s, ETA 1 min 15 s, 2 running, 1 failed"
+  /// "120/414, 3.9/s, ETA 1 min 15 s, 2 running, 3 waiting to retry, 1 failed"
   std::string counts(base::Micros now, bool last) const HR_REQUIRES(mu) {
-    std::string text = fmt::format("{}/{}", done, total);
+    std::string text = fmt::format("{}/{}", counted.done, total);
     const double per_second = rate(now);
     if (per_second > 0.0) {
       text += fmt::format(", {:.{}f}/s", per_second, per_second < 10 ? 2 : 0);
     }
-    const double left =
-        eta_seconds >= 0.0
-            ? eta_seconds
-            : (per_second > 0.0 ? static_cast<double>(total - done) / per_second : -1.0);
+    const double left = counted.eta_seconds >= 0.0 ? counted.eta_seconds
+                        : per_second > 0.0 ? static_cast<double>(total - counted.done) / per_second
+                                           : -1.0;
     if (last) {
       text += ", " + duration_text(std::chrono::duration<double>(now - started).count());
     } else {
       if (left >= 0.0) {
         text += ", ETA " + duration_text(left < 10.0 ? left : std::round(left));
       }
-      text += fmt::format(", {} running", running);
+      text += fmt::format(", {} running", counted.running);
+      if (counted.waiting > 0) {
+        text += fmt::format(", {} waiting to retry", counted.waiting);
+      }
     }
-    return text + fmt::format(", {} failed", failed);
+    return text + fmt::format(", {} failed", counted.failed);
   }
 
   void draw(base::Micros now, bool last) HR_REQUIRES(mu) {
@@ -185,19 +177,19 @@ struct Progress::State {
       screen.write(label + ": " + counts(now, last) + "\n");
       return;
     }
-    std::string right = counts(now, last);
-    const double part = total <= 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
-    std::string left = fmt::format("{} {:3.0f} %", label, std::floor(part * 100.0));
+    const std::string right = counts(now, last);
+    const double part =
+        total <= 0 ? 1.0 : static_cast<double>(counted.done) / static_cast<double>(total);
+    const std::string left = fmt::format("{} {:3.0f} %", label, std::floor(part * 100.0));
     const auto columns = static_cast<size_t>(std::max(10, screen.columns - 1));
     const size_t used = shown_width(left) + shown_width(right) + 2;
-    std::string line = left + " ";
+    // Cut before colours come in: their escapes take no column.
+    std::string line = left + " " + right;
     if (used + 6 <= columns) {
-      line += bar_text(done, total, std::min<size_t>(columns - used - 1, 40), screen.colour) + " ";
-    }
-    const size_t free = columns - std::min(columns, shown_width(left) + 1);
-    line += used + 6 <= columns ? right : right.substr(0, free);
-    if (shown_width(line) > columns) {
-      line.resize(columns);
+      const size_t width = std::min<size_t>(columns - used - 1, 40);
+      line = left + " " + bar_text(counted.done, total, width, screen.colour) + " " + right;
+    } else {
+      line.resize(bytes_of_width(line, columns));
     }
     screen.write("\r" + line + "\x1b[K" + (last ? "\n" : ""));
     drawn = true;
@@ -232,13 +224,10 @@ Progress::~Progress() {
   base::set_log_sink(nullptr);
 }
 
-void Progress::update(int64_t done, int64_t failed, int64_t running, double eta_seconds) {
+void Progress::update(const Counts& counts) {
   const base::MutexLock lock(state_->mu);
   const base::Micros now = state_->clock.monotonic();
-  state_->done = done;
-  state_->failed = failed;
-  state_->running = running;
-  state_->eta_seconds = eta_seconds;
+  state_->counted = counts;
   state_->note_sample(now);
   const bool first = state_->screen.terminal && !state_->drawn;
   const base::Micros interval = state_->screen.terminal ? kRedraw : kPlainLine;

@@ -3,14 +3,20 @@
 // aligned tables; colours.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/printable.h"
 
 namespace headrace::cli {
 
@@ -41,8 +47,16 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Counts so far. `eta_seconds` < 0: estimated from the rate.
-  void update(int64_t done, int64_t failed, int64_t running, double eta_seconds = -1.0);
+  /// Counts so far.
+  struct Counts {
+    int64_t done = 0;
+    int64_t failed = 0;
+    int64_t running = 0;
+    int64_t waiting = 0;        ///< for their next try; shown when there are any
+    double eta_seconds = -1.0;  ///< < 0: estimated from the rate
+  };
+  void update(const Counts& counts);
+  void update(int64_t done, int64_t failed, int64_t running) { update({done, failed, running}); }
   /// Draw the last state and end the line; a second call does nothing.
   void finish();
 
@@ -51,10 +65,24 @@ class Progress {
   std::unique_ptr<State> state_;
 };
 
-/// `text` as a terminal may have it: control characters (C0, DEL, C1) as \\x1b, so that what a
-/// table or a program named cannot move the cursor, set colours or forge lines. With `lines`, line
-/// ends and tabs stay.
-std::string printable(std::string_view text, bool lines = false);
+using base::printable;
+
+/// Text on its way into a line for a person: printable(). Other values stay.
+template <typename T>
+auto shown(const T& value) {
+  if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    return printable(std::string_view(value));
+  } else {
+    return value;
+  }
+}
+
+/// fmt::print for people: every text among `values` is made printable() and stays on its line.
+template <typename... T>
+void say(std::FILE* file, fmt::format_string<decltype(shown(std::declval<const T&>()))...> text,
+         const T&... values) {
+  fmt::print(file, text, shown(values)...);
+}
 
 /// Aligned columns with a header, cells made printable(); numbers right-aligned. For a pipe the
 /// same text without colours.

@@ -106,12 +106,24 @@ TEST_CASE("the rate follows the last half minute") {
   CHECK(contains(recorder.last_line(), ", 20/s,"));
 }
 
+TEST_CASE("the line counts items that wait for their next try, when there are any") {
+  FakeClock clock;
+  Recorder recorder;
+  Progress progress("train", 10, clock, recorder.screen(true, 120));
+
+  progress.update({.done = 1, .failed = 0, .running = 2, .waiting = 3});
+  CHECK(contains(recorder.last_line(), "1/10, 2 running, 3 waiting to retry, 0 failed"));
+  clock.now += std::chrono::seconds(1);
+  progress.update({.done = 1, .failed = 0, .running = 5});
+  CHECK(!contains(recorder.last_line(), "waiting"));
+}
+
 TEST_CASE("a known time left is shown instead of the estimate") {
   FakeClock clock;
   Recorder recorder;
   Progress progress("train", 10, clock, recorder.screen(true, 120));
 
-  progress.update(0, 0, 1, 42.0);
+  progress.update({.running = 1, .eta_seconds = 42.0});
 
   CHECK(contains(recorder.last_line(), "ETA 42 s"));
 }
@@ -130,6 +142,28 @@ TEST_CASE("no line is wider than the terminal") {
     }
     CAPTURE(columns);
     CHECK(width < static_cast<size_t>(columns));
+  }
+}
+
+TEST_CASE("a coloured line shows the same as one without colours") {
+  for (const int columns : {20, 40, 61, 80, 200}) {
+    FakeClock clock;
+    Recorder plain;
+    Recorder coloured;
+    Progress first("train", 414, clock, plain.screen(true, columns));
+    Screen screen = coloured.screen(true, columns);
+    screen.colour = true;
+    Progress second("train", 414, clock, screen);
+    clock.now += std::chrono::seconds(20);
+    first.update(100, 1, 2);
+    second.update(100, 1, 2);
+
+    std::string text = coloured.text.substr(coloured.text.rfind('\r') + 1);
+    for (size_t at = text.find('\x1b'); at != std::string::npos; at = text.find('\x1b')) {
+      text.erase(at, text.find_first_of("mK", at) + 1 - at);
+    }
+    CAPTURE(columns);
+    CHECK(text == plain.last_line());
   }
 }
 

@@ -8,6 +8,7 @@
 #include "headrace/flow/replay.h"
 #include "headrace/flow/run.h"
 #include "headrace/flow/run_folder_internal.h"
+#include "headrace/flow/run_list.h"
 
 namespace headrace::flow {
 
@@ -53,7 +54,7 @@ Result<void> check_item(const base::Path& run_folder, std::string_view item) {
     return Error{Errc::not_found,
                  fmt::format("no ForEach that has begun has an item '{}'; headrace flow status {} "
                              "--items lists them",
-                             item, run_folder.string())};
+                             item, run_reference(run_folder))};
   }
   if (is_final(*standing.item)) {
     return nothing_to_cancel(
@@ -86,10 +87,11 @@ Result<void> judge_end(const base::Path& run_folder, std::string_view item) {
     return nothing_to_cancel(fmt::format("{} ended before the request reached it: {}",
                                          run_folder.string(), status_name(standing.run)));
   }
-  return Error{Errc::not_found,
-               fmt::format("{} is not being run any more, but it is not cancelled: its engine was "
-                           "stopped before it took the request; headrace flow resume goes on",
-                           run_folder.string())};
+  return Error{
+      Errc::not_found,
+      fmt::format("{} is not being run any more, but it is not cancelled: its engine was "
+                  "stopped before it took the request; go on with: headrace flow resume {}",
+                  run_folder.string(), run_reference(run_folder))};
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "headrace/flow/custom.h"
 #include "headrace/flow/driver_internal.h"
 #include "headrace/flow/run_folder_internal.h"
+#include "headrace/flow/run_list.h"
 
 namespace headrace::flow {
 
@@ -208,7 +209,7 @@ Result<void> Driver::hand_over(int slot, CallFrame frame) {
     error.add_context(fmt::format("no worker could be started in slot {} for {:.1f} s", slot,
                                   std::chrono::duration<double>(at - waiting.since).count()));
     error.add_note("nothing that had ended is lost; continue with: headrace flow resume " +
-                   options_.folder.string());
+                   run_reference(options_.folder));
     return error;
   }
   waiting.pause = fresh ? kPauseMin : std::min(waiting.pause * 2, kPauseMax);
@@ -437,10 +438,15 @@ Result<bool> Driver::turn() {
   return true;
 }
 
-/// The last numbers, when all workers are gone. A disk that does not take them is no failure.
-void Driver::keep_metrics() {
+/// The last numbers and the summary, when all workers are gone and the journal is whole. A disk
+/// that does not take them is no failure.
+void Driver::keep_numbers() {
   metrics_.update(*engine_, pool_, base::system_clock().monotonic());
   if (const Result<void> kept = metrics_.keep(options_.folder); !kept.ok()) {
+    base::log_warning("flow: " + kept.error().message());
+  }
+  if (const Result<void> kept = keep_summary(options_.folder, header_, *engine_, engine_->now());
+      !kept.ok()) {
     base::log_warning("flow: " + kept.error().message());
   }
 }
@@ -464,7 +470,7 @@ Result<RunResult> Driver::loop() {
   end_left_commands(flights_);
   HR_TRY(journal_.wait_committed());
   tell();
-  keep_metrics();
+  keep_numbers();
   show_progress(true);
   result.status = engine_->status();
   result.error = engine_->error();

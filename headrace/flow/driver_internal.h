@@ -65,7 +65,7 @@ class Driver {
   void tell();
   void tell_retries();
   void show_progress(bool last);
-  void keep_metrics();
+  void keep_numbers();
   int wait_ms() const;
   Result<bool> turn();  ///< false: interrupted
   Result<RunResult> loop();

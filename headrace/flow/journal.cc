@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "headrace/flow/codec_internal.h"
+#include "headrace/flow/run_list.h"
 
 namespace headrace::flow {
 
@@ -285,7 +286,8 @@ Result<void> Journal::check_absent(const base::Path& run_folder) {
     return Error{Errc::already_exists,
                  path.string() +
                      " is there already: this folder belongs to another run; name a new "
-                     "folder, or continue that run with headrace flow resume"};
+                     "folder, or continue that run with: headrace flow resume " +
+                     run_reference(run_folder)};
   });
 }
 

@@ -15,6 +15,7 @@
 #include "headrace/flow/custom.h"
 #include "headrace/flow/driver_internal.h"
 #include "headrace/flow/run_folder_internal.h"
+#include "headrace/flow/run_list.h"
 
 namespace headrace::flow {
 
@@ -55,7 +56,7 @@ Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folde
 Error resumable(Error error, const base::Path& run_folder) {
   if (error.code() == Errc::out_of_space) {
     error.add_note("nothing that had ended is lost; continue then with: headrace flow resume " +
-                   run_folder.string());
+                   run_reference(run_folder));
   }
   return error;
 }
@@ -157,6 +158,11 @@ Result<RunResult> restart(Journal journal, Replay* replay, const Changed& docume
 
 }  // namespace
 
+Result<void> check_folder(const base::Path& run_folder, const base::Path& document) {
+  HR_TRY(Journal::check_absent(run_folder));
+  return check_unused(run_folder, document);
+}
+
 std::string new_run_id() {
   uint64_t words[2] = {};
   base::random_bytes(std::as_writable_bytes(std::span(words)));
@@ -181,6 +187,7 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   header.circuit_breaker = request.circuit_breaker;
   header.made_by = base::holder_description("headrace flow run");
   HR_TRY(header.parameters, bind_parameters(*request.pipeline, request.arguments));
+  HR_TRY(check_unused(options.folder, header.pipeline_path));
   HR_TRY(base::make_folders(options.folder));
   HR_TRY(const auto lock, lock_run(options.folder, "headrace flow run"));
   HR_TRY(Journal::check_absent(options.folder));  // before anything of another run is touched

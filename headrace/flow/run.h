@@ -64,8 +64,12 @@ struct RunResult {
   EngineProgress progress;
 };
 
+/// May a run begin in this folder? `already_exists`: it holds one; `invalid_argument`: it holds
+/// what is no part of a run, but for `document`, the pipeline. Writes nothing.
+HR_API Result<void> check_folder(const base::Path& run_folder, const base::Path& document = {});
+
 /// Start a run and drive it to its end, or until interrupted. Errors: `invalid_argument` for its
-/// arguments, `already_exists` when the folder holds a run, `busy`, and what the disk says
+/// arguments, those of check_folder(), `busy`, and what the disk says
 /// (`out_of_space`: the run can be resumed later).
 HR_API Result<RunResult> start_run(const RunRequest& request, const RunOptions& options);
 

@@ -83,6 +83,28 @@ std::vector<std::string> take_cancel_requests(const base::Path& run_folder) {
   return keys;
 }
 
+Result<void> check_unused(const base::Path& run_folder, const base::Path& document) {
+  constexpr std::string_view kOurs[] = {"lock",         "journal",      "cancel",
+                                        "cancel.taken", "secrets.json", "workers"};
+  std::error_code code;
+  if (std::filesystem::exists(journal_path(run_folder), code)) {
+    return {};  // a run's, whatever else it holds
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(run_folder, code)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = std::ranges::any_of(kOurs, [&](std::string_view one) {
+      return name == one || name.starts_with(std::string(one) + ".");
+    });
+    if (!ours && !std::filesystem::equivalent(entry.path(), document, code)) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("{} holds what is no part of a run, such as {}; nothing was written "
+                               "into it: name a new folder, or an empty one",
+                               run_folder.string(), name)};
+    }
+  }
+  return {};
+}
+
 base::Path worker_output_path(const base::Path& run_folder, int slot) {
   return run_folder / "workers" / fmt::format("{}.log", slot);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lies in a run's folder beside the journal: the lock of the engine that drives it, requests
-// to cancel, the output of workers.
+// to cancel, the output of workers, its summary.
 #pragma once
 
 #include <optional>
@@ -10,6 +10,7 @@
 
 #include "headrace/base/file_lock.h"
 #include "headrace/base/result.h"
+#include "headrace/flow/journal.h"
 
 namespace headrace::flow {
 
@@ -26,6 +27,15 @@ Result<void> request_cancel(const base::Path& run_folder, std::string_view item)
 void drop_cancel_requests(const base::Path& run_folder);
 /// Requests since the last call: keys of items; an empty one means the run.
 std::vector<std::string> take_cancel_requests(const base::Path& run_folder);
+
+/// Leave RUN/summary.json, which `summarise_run` reads in place of the journal that it belongs to:
+/// the journal as it is now, all of it on the disk, and what its replay would come to.
+Result<void> keep_summary(const base::Path& run_folder, const RunHeader& header,
+                          const Engine& engine, base::Micros last_event);
+
+/// `invalid_argument` when the folder has no journal and holds what is no part of a run that did
+/// not begin, but for `document`, the pipeline: it is somebody else's.
+Result<void> check_unused(const base::Path& run_folder, const base::Path& document);
 
 /// Where the worker of a slot writes until its attempt ends.
 base::Path worker_output_path(const base::Path& run_folder, int slot);

@@ -9,6 +9,7 @@
 #include "headrace/base/environment.h"
 #include "headrace/flow/replay.h"
 #include "headrace/flow/run_folder_internal.h"
+#include "headrace/flow/run_list.h"
 
 namespace headrace::flow {
 
@@ -19,6 +20,9 @@ using base::Micros;
 /// Builds the activities of a RunState out of an engine's reports.
 class Collector {
  public:
+  /// With a key, other items are passed over.
+  explicit Collector(std::optional<std::string> key) : key_(std::move(key)) {}
+
   void clear() {
     activities_.clear();
     by_path_.clear();
@@ -29,6 +33,9 @@ class Collector {
       case Report::Kind::activity_started:
       case Report::Kind::activity: add_activity(report); return;
       case Report::Kind::items: {
+        if (key_) {
+          return;
+        }
         auto& items = activity(report).items;
         items.resize(static_cast<size_t>(report.index));
         for (size_t i = 0; i < items.size(); ++i) {
@@ -43,10 +50,10 @@ class Collector {
 
   void add_open(const OpenItem& open) {
     const auto it = by_path_.find(open.path);
-    if (it == by_path_.end()) {
+    if (it == by_path_.end() || passed_over(open.key)) {
       return;
     }
-    ItemState& item = activities_[it->second].items[static_cast<size_t>(open.index)];
+    ItemState& item = slot(&activities_[it->second].items, open.index);
     item.key = open.key;
     item.status = open.status;
     if (open.started != Micros(0)) {
@@ -86,9 +93,26 @@ class Collector {
     state.error = report.error;
   }
 
+  bool passed_over(std::string_view key) const { return key_ && *key_ != key; }
+
+  /// The place of an item: its index, or with a key at the end.
+  ItemState& slot(std::vector<ItemState>* items, int64_t index) const {
+    if (!key_) {
+      return (*items)[static_cast<size_t>(index)];
+    }
+    const auto found = std::ranges::find(*items, index, &ItemState::index);
+    if (found != items->end()) {
+      return *found;
+    }
+    items->emplace_back().index = index;
+    return items->back();
+  }
+
   void add_item(const Report& report) {
-    auto& items = activity(report).items;
-    ItemState& item = items[static_cast<size_t>(report.index)];
+    if (passed_over(report.key)) {
+      return;
+    }
+    ItemState& item = slot(&activity(report).items, report.index);
     item.key = report.key;
     item.status = report.status;
     item.attempts = report.attempts;
@@ -103,6 +127,7 @@ class Collector {
     item.log = report.log;
   }
 
+  const std::optional<std::string> key_;
   std::vector<ActivityState> activities_;
   std::map<std::string, size_t, std::less<>> by_path_;
 };
@@ -117,24 +142,6 @@ Json masked_parameters(const Pipeline& pipeline, const Json& parameters) {
   return shown;
 }
 
-/// Newest journal first.
-std::vector<base::Path> all_runs(const base::Path& runs) {
-  std::vector<std::pair<std::filesystem::file_time_type, base::Path>> found;
-  std::error_code code;
-  for (const auto& entry : std::filesystem::directory_iterator(runs, code)) {
-    const auto time = std::filesystem::last_write_time(journal_path(entry.path()), code);
-    if (!code) {
-      found.emplace_back(time, entry.path());
-    }
-  }
-  std::sort(found.rbegin(), found.rend());
-  std::vector<base::Path> paths;
-  for (auto& [time, path] : found) {
-    paths.push_back(std::move(path));
-  }
-  return paths;
-}
-
 }  // namespace
 
 base::Path runs_folder() { return base::environment("HEADRACE_RUNS").value_or("runs"); }
@@ -144,7 +151,7 @@ Result<base::Path> find_run(std::string_view run, const base::Path& runs) {
   if (!run.empty() && std::filesystem::exists(journal_path(base::Path(run)), code)) {
     return base::Path(run);
   }
-  const std::vector<base::Path> all = all_runs(runs);
+  const std::vector<base::Path> all = run_folders(runs);
   if (run == "latest" && !all.empty()) {
     return all.front();
   }
@@ -177,10 +184,12 @@ Result<base::Path> find_run(std::string_view run, const base::Path& runs) {
                                 : "there are: " + names)};
 }
 
-Result<RunState> load_run(const base::Path& run_folder) {
-  Collector collector;
+namespace {
+
+Result<RunState> load(const base::Path& run_folder, std::optional<std::string> key) {
   ReplayOptions options;
-  options.report_outputs = true;
+  options.report_outputs = !key;
+  Collector collector(std::move(key));
   options.on_report = [&](const Report& report) { collector.add(report); };
   options.on_restart = [&] { collector.clear(); };
   options.run_folder = run_folder;
@@ -217,6 +226,14 @@ Result<RunState> load_run(const base::Path& run_folder) {
   state.activities = collector.take();
   state.driven_by = lock_holder(run_folder);
   return state;
+}
+
+}  // namespace
+
+Result<RunState> load_run(const base::Path& run_folder) { return load(run_folder, std::nullopt); }
+
+Result<RunState> load_run_item(const base::Path& run_folder, std::string_view key) {
+  return load(run_folder, std::string(key));
 }
 
 }  // namespace headrace::flow

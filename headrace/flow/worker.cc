@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/printable.h"
 #include "headrace/base/thread.h"
 #include "headrace/flow/channel_internal.h"
 #include "headrace/flow/custom.h"
@@ -57,7 +58,8 @@ class Worker final : public CommandMonitor {
     for (;;) {
       auto frame = next_frame();
       if (!frame.ok()) {
-        fmt::print(stderr, "headrace: worker: {}\n", frame.error().message());
+        fmt::print(stderr, "headrace: worker: {}\n",
+                   base::printable(frame.error().message(), true));
         return 1;
       }
       if (!*frame) {

@@ -127,7 +127,7 @@ class Walk {
         out_.notes.insert(out_.notes.end(), trained->notes.begin(), trained->notes.end());
         model = std::move(trained->model);
       }
-      HR_TRY(Forecasts forecasts, forecast::predict(*model, cut, predict_));
+      HR_TRY(Forecasts forecasts, forecast::predict(*model, cut, predict_, context_.stop));
       std::move(forecasts.errors.begin(), forecasts.errors.end(), std::back_inserter(out_.errors));
       for (Forecast& forecast : forecasts.items) {
         by_item[forecast.id].push_back(std::move(forecast));

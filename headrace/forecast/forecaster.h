@@ -87,8 +87,10 @@ struct Forecasts {
 };
 
 /// Forecast the steps after each series. Results are the same bits whatever other series are in the
-/// call, and in which order. Error: options that do not fit the model.
+/// call, and in which order. Error: options that do not fit the model. `stop`, when given, is asked
+/// every few thousand values; true stops with `cancelled`.
 HR_API Result<Forecasts> predict(const Model& model, std::span<const Series> series,
-                                 const PredictOptions& options);
+                                 const PredictOptions& options,
+                                 const std::function<bool()>& stop = {});
 
 }  // namespace headrace::forecast

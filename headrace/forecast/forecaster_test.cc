@@ -571,6 +571,28 @@ TEST_CASE("training can be stopped within an epoch") {
   CHECK(asked == 3);
 }
 
+TEST_CASE("forecasting can be stopped in the midst of one series") {
+  const Series series = wave("a", 100);
+  const Model model = train_local(series, quick_options(12)).value().model;
+  int all = 0;
+  const auto count = [&all] {
+    ++all;
+    return false;
+  };
+  REQUIRE(predict(model, {&series, 1}, with_samples(), count).ok());
+  REQUIRE(all >= 12);  // once a step at least
+
+  for (int last = 1; last <= all; ++last) {
+    int asked = 0;
+    const auto stopped =
+        predict(model, {&series, 1}, with_samples(), [&] { return ++asked == last; });
+    CAPTURE(last);
+    REQUIRE(!stopped.ok());
+    CHECK(stopped.error().code() == Errc::cancelled);
+    CHECK(asked == last);
+  }
+}
+
 TEST_CASE("the unknown category is the mean of those that were trained") {
   std::vector<Series> series = {wave("A", 100), wave("B", 100), wave("C", 100)};
   for (size_t i = 0; i < series.size(); ++i) {

@@ -195,7 +195,8 @@ std::vector<OptionInfo> list_options(const std::vector<OptionField<T>>& fields) 
   const T defaults;
   for (const OptionField<T>& field : fields) {
     list.push_back({field.name, field.group, option_type(field),
-                    option_text(option_value(defaults, field)), field.help, field.choices});
+                    option_text(option_value(defaults, field)), field.help, field.choices,
+                    field.min, field.max});
   }
   return list;
 }

@@ -106,6 +106,8 @@ struct OptionInfo {
   std::string default_text;               ///< as on a command line
   std::string_view help;                  ///< one sentence, with units and range
   std::vector<std::string_view> choices;  ///< closed set of texts, if any
+  double min = 0.0;                       ///< of numbers, infinite when there is no bound
+  double max = 0.0;
 };
 HR_API std::vector<OptionInfo> train_option_list();
 HR_API std::vector<OptionInfo> predict_option_list();

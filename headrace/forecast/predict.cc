@@ -18,14 +18,20 @@ namespace {
 
 constexpr int64_t kSamplesAtOnce = 4 << 20;  // floats of paths held for one group of items
 
+Result<void> go_on(const std::function<bool()>& stop) {
+  return stop && stop() ? Error{Errc::cancelled, "forecast: stopped"} : Result<void>();
+}
+
 /// Quantiles and mean of the paths in `samples`, [paths][horizon].
-void summarize(std::span<const float> samples, const PredictOptions& options, Forecast* forecast) {
+Result<void> summarize(std::span<const float> samples, const PredictOptions& options,
+                       const std::function<bool()>& stop, Forecast* forecast) {
   const auto horizon = static_cast<size_t>(forecast->horizon);
   const size_t paths = samples.size() / horizon;
   forecast->mean.resize(horizon);
   forecast->quantiles.resize(forecast->levels.size() * horizon);
   std::vector<float> column(paths);
   for (size_t h = 0; h < horizon; ++h) {
+    HR_TRY(go_on(stop));
     double sum = 0.0;
     for (size_t p = 0; p < paths; ++p) {
       column[p] = samples[p * horizon + h];
@@ -40,20 +46,22 @@ void summarize(std::span<const float> samples, const PredictOptions& options, Fo
   if (options.keep_samples) {
     forecast->samples.assign(samples.begin(), samples.end());
   }
+  return {};
 }
 
 /// Average the quantile functions of paths and seasonal naive, step by step: the path of rank r
 /// moves towards the naive quantile at (r + 1/2) / paths and keeps its rank, so that quantiles,
 /// mean and paths stay of one piece (averaging quantiles: Lichtendahl, Grushka-Cockayne & Winkler,
 /// Is it better to average probabilities or quantiles?, Management Science 59, 2013).
-void mix_with_naive(const Model& model, const Series& series, int horizon,
-                    std::span<float> samples) {
+Result<void> mix_with_naive(const Model& model, const Series& series, int horizon,
+                            const std::function<bool()>& stop, std::span<float> samples) {
   const int season = series.length() < model.spec.season ? 1 : std::max(1, model.spec.season);
   const NaiveSpread spread(series.target, seasonal_naive(series.target, horizon, season), season);
   const auto steps = static_cast<size_t>(horizon);
   const size_t paths = samples.size() / steps;
   std::vector<size_t> order(paths);
   for (size_t h = 0; h < steps; ++h) {
+    HR_TRY(go_on(stop));
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return samples[a * steps + h] < samples[b * steps + h];
@@ -66,6 +74,7 @@ void mix_with_naive(const Model& model, const Series& series, int horizon,
                                  model.naive_share * naive);
     }
   }
+  return {};
 }
 
 Forecast empty_forecast(const Model& model, const Series& series, const PredictOptions& options) {
@@ -111,7 +120,8 @@ Forecast naive_forecast(const Model& model, const Series& series, const PredictO
 /// Items of one group with the memory of their paths.
 class Group {
  public:
-  Group(const Model& model, const PredictOptions& options) : model_(model), options_(options) {}
+  Group(const Model& model, const PredictOptions& options, const std::function<bool()>& stop)
+      : model_(model), options_(options), stop_(stop) {}
 
   Result<void> add(const Series& series) {
     const int64_t first = std::max<int64_t>(0, series.length() - model_.spec.context);
@@ -129,18 +139,23 @@ class Group {
   bool empty() const { return series_.empty(); }
 
   /// Draw the paths and append the forecasts. When an item makes the network give no number, each
-  /// is drawn alone, with the same result, so that only this one fails.
-  void run(Forecasts* out) {
-    if (draw(0, series_.size(), out).ok()) {
+  /// is drawn alone, with the same result, so that only this one fails. Error: `cancelled`.
+  Result<void> run(Forecasts* out) {
+    const Result<void> together = draw(0, series_.size(), out);
+    if (together.ok() || together.error().code() == Errc::cancelled) {
       clear();
-      return;
+      return together;
     }
     for (size_t i = 0; i < series_.size(); ++i) {
       if (auto drawn = draw(i, 1, out); !drawn.ok()) {
+        if (drawn.error().code() == Errc::cancelled) {
+          return drawn;
+        }
         out->errors.push_back({series_[i]->id, std::move(drawn).error()});
       }
     }
     clear();
+    return {};
   }
 
  private:
@@ -170,9 +185,10 @@ class Group {
             {&prepared, prepared.length(), base::derive_seed(seed, static_cast<uint64_t>(m)),
              &samples[i * cells + first * static_cast<size_t>(options_.horizon)], 0});
       }
-      HR_TRY(sample_paths(model_.spec, model_.scaling, model_.members[static_cast<size_t>(m)],
-                          {options_.horizon, static_cast<int>(last - first), options_.path_limit},
-                          requests));
+      HR_TRY(sample_paths(
+          model_.spec, model_.scaling, model_.members[static_cast<size_t>(m)],
+          {options_.horizon, static_cast<int>(last - first), options_.path_limit, stop_},
+          requests));
       for (size_t i = 0; i < requests.size(); ++i) {
         limited[i] += requests[i].limited_values;
       }
@@ -181,14 +197,14 @@ class Group {
       Forecast forecast = empty_forecast(model_, *series_[begin + i], options_);
       const std::span<float> mine = std::span(samples).subspan(i * cells, cells);
       if (model_.naive_share > 0.0) {
-        mix_with_naive(model_, *series_[begin + i], options_.horizon, mine);
+        HR_TRY(mix_with_naive(model_, *series_[begin + i], options_.horizon, stop_, mine));
       }
       if (options_.nonnegative) {
         for (float& value : mine) {
           value = std::max(0.0F, value);
         }
       }
-      summarize(mine, options_, &forecast);
+      HR_TRY(summarize(mine, options_, stop_, &forecast));
       forecast.limited_values = limited[i];
       out->items.push_back(std::move(forecast));
     }
@@ -197,6 +213,7 @@ class Group {
 
   const Model& model_;
   const PredictOptions& options_;
+  const std::function<bool()>& stop_;
   std::vector<const Series*> series_;
   std::vector<PreparedSeries> prepared_;
 };
@@ -212,7 +229,7 @@ std::span<const double> Forecast::quantile(double level) const {
 }
 
 Result<Forecasts> predict(const Model& model, std::span<const Series> series,
-                          const PredictOptions& options) {
+                          const PredictOptions& options, const std::function<bool()>& stop) {
   PredictOptions settled = options;
   settled.horizon = options.horizon > 0 ? options.horizon : model.spec.horizon;
   std::sort(settled.quantiles.begin(), settled.quantiles.end());
@@ -227,8 +244,9 @@ Result<Forecasts> predict(const Model& model, std::span<const Series> series,
     return Error{Errc::invalid_argument, "forecast: the model has no weights"};
   }
   Forecasts forecasts;
-  Group group(model, settled);
+  Group group(model, settled, stop);
   for (const Series& s : series) {
+    HR_TRY(go_on(stop));
     if (model.method != Method::deepar) {
       if (auto checked = check_series(s); !checked.ok()) {
         forecasts.errors.push_back({s.id, std::move(checked).error()});
@@ -238,14 +256,14 @@ Result<Forecasts> predict(const Model& model, std::span<const Series> series,
       continue;
     }
     if (!group.empty() && group.full()) {
-      group.run(&forecasts);
+      HR_TRY(group.run(&forecasts));
     }
     if (auto added = group.add(s); !added.ok()) {
       forecasts.errors.push_back({s.id, std::move(added).error()});
     }
   }
   if (!group.empty()) {
-    group.run(&forecasts);
+    HR_TRY(group.run(&forecasts));
   }
   return forecasts;
 }

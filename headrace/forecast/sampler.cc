@@ -47,6 +47,9 @@ class Pass {
     decoder_.repeat(count);
     scaled_.resize(requests.size() * static_cast<size_t>(count) * horizon_);
     for (int step = 0; step < options_.horizon; ++step) {
+      if (options_.stop && options_.stop()) {
+        return Error{Errc::cancelled, "forecast: stopped while paths were drawn"};
+      }
       if (step > 0) {
         write_inputs(requests, step, count);
         decoder_.step();

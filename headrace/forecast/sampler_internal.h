@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct PathOptions {
   /// the range is max(highest - lowest, mean |y|). 0: only at what floats hold. What is cut is also
   /// what the path goes on with: a path that runs away comes back.
   double limit = 0.0;
+  /// Asked before each step of a pass, where given; true stops with `cancelled`.
+  std::function<bool()> stop = {};
 };
 
 /// One draw of the scaled value from distribution parameters; `scale` matters to counts only.

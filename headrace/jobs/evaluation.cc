@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "headrace/base/log.h"
+#include "headrace/flow/run_list.h"
 #include "headrace/jobs/forecast_store.h"
 #include "headrace/jobs/forecast_table.h"
 #include "headrace/jobs/score_table.h"
@@ -167,7 +168,8 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
     return Error{Errc::not_found,
                  "forecast: " + run_folder.string() +
                      " holds no forecasts: no local model was trained in this run; the errors of "
-                     "its items: headrace flow status RUN --items"};
+                     "its items: headrace flow status " +
+                     flow::run_reference(run_folder) + " --items"};
   }
   std::vector<forecast::Forecast> forecasts;
   forecasts.reserve(stored.size());

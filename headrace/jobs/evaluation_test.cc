@@ -136,7 +136,8 @@ TEST_CASE("a run without forecasts says where their absence is explained") {
   const auto summary = evaluate_run(run.path(), TableSpec(), TableSpec());
   REQUIRE(!summary.ok());
   CHECK(summary.error().code() == Errc::not_found);
-  CHECK(summary.error().message().find("headrace flow status RUN --items") != std::string::npos);
+  CHECK(summary.error().message().find("headrace flow status " + run.path().string() +
+                                       " --items") != std::string::npos);
   CHECK(read_evaluation(run.path()).error().code() == Errc::not_found);
 }
 

@@ -130,7 +130,8 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
     HR_TRY(choose(series, plan, candidates, &outcome));
   }
 
-  HR_TRY(auto forecasts, forecast::predict(outcome.model, std::span(&series, 1), plan.predict));
+  HR_TRY(auto forecasts,
+         forecast::predict(outcome.model, std::span(&series, 1), plan.predict, should_stop));
   if (!forecasts.errors.empty()) {
     return std::move(forecasts.errors.front().error);
   }

@@ -46,13 +46,14 @@ Result<std::optional<forecast::Model>> shared_model(const registry::Registry& re
 Result<forecast::Forecast> predict_one(const registry::Registry& registry,
                                        const forecast::Model* shared, const std::string& prefix,
                                        const forecast::Series& series,
-                                       const forecast::PredictOptions& options) {
+                                       const forecast::PredictOptions& options,
+                                       const std::function<bool()>& stop) {
   std::optional<forecast::Model> own;
   if (shared == nullptr) {
     HR_TRY(own, load_model(registry, prefix + "/" + registry::encode_segment(series.id)));
     shared = &*own;
   }
-  HR_TRY(auto forecasts, forecast::predict(*shared, std::span(&series, 1), options));
+  HR_TRY(auto forecasts, forecast::predict(*shared, std::span(&series, 1), options, stop));
   if (!forecasts.errors.empty()) {
     return std::move(forecasts.errors.front().error);
   }
@@ -88,7 +89,10 @@ Result<forecast::Forecasts> predict_many(const registry::Registry& registry,
   std::atomic<int64_t> failed = 0;
   const auto body = [&](int64_t i) {
     const auto index = static_cast<size_t>(i);
-    results[index] = predict_one(registry, common, model, series[index], options);
+    results[index] = predict_one(registry, common, model, series[index], options, context.stop);
+    if (!results[index]->ok() && results[index]->error().code() == Errc::cancelled) {
+      return;  // stopped in its midst: not done
+    }
     failed += results[index]->ok() ? 0 : 1;
     const int64_t count = ++done;
     if (context.progress) {

@@ -223,7 +223,7 @@ def test_failed_items_of_a_run_that_succeeded_are_told_and_can_be_retried(
 
     assert done.returncode == 0, done.stderr
     assert "Succeeded: 6 of 6 items ended, 1 failed" in done.stdout
-    assert "headrace flow resume run --retry-failed" in done.stdout
+    assert f"headrace flow resume {tmp_path}/run --retry-failed" in done.stdout
     (tmp_path / "run/good").touch()
     again = run_headrace("flow", "resume", "run", "--retry-failed", cwd=tmp_path)
     assert again.returncode == 0, again.stderr

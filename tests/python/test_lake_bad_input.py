@@ -100,5 +100,7 @@ def test_conditions_and_counts_that_make_no_sense(lake: Path, run_headrace: Run)
     assert_told(run_headrace, [*words, "target ~ 1"], 2, 'condition "target ~ 1": expected COLUMN')
     told = 'condition on "target": "much" does not fit a column of type float64'
     assert_told(run_headrace, [*words, "target == much"], 2, told)
-    assert_told(run_headrace, ["head", lake, "-n", "-3"], 2, "--rows is -3; it must be 0 or more")
-    assert_told(run_headrace, ["head", lake, "--zone", "CET"], 2, 'zone "CET"', "UTC")
+    told = '--rows takes a whole number of at least 0, not "-3"'
+    assert_told(run_headrace, ["head", lake, "-n", "-3"], 2, told)
+    told = '--zone is one of UTC, not "CET"'
+    assert_told(run_headrace, ["head", lake, "--zone", "CET"], 2, told)

@@ -253,6 +253,10 @@ def test_list_show_and_get(filled: registry.Registry, run_headrace: Run, tmp_pat
     assert done.returncode == 0, done.stderr
     assert str(filled.folder) in done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["m4/H2", "m4/H1", "m4/H0"]
+    unknown = run_headrace("models", "list", "m4", "--sort", "nope")
+    assert unknown.returncode == 2
+    assert "--sort is one of name, created, version, mase" in unknown.stderr
+    assert 'not "nope"' in unknown.stderr
     listing = json.loads(run_headrace("models", "list", "--where", "mase < 1", "--json").stdout)
     assert [v["name"] for v in listing["versions"]] == ["m4/H0"]
     assert run_headrace("models", "list", "--where", "mase < -1").returncode == 1

@@ -44,9 +44,12 @@ std::vector<Option> table_options() {
       {.name = "--format",
        .help = "of the table; default by the ending of its name",
        .choices = {"parquet", "csv", "wide_csv", "jsonl"}},
-      {.name = "--id", .help = "column of the item ids; default item_id, then unique_id"},
-      {.name = "--time", .help = "column of the time stamps; default timestamp, then ds"},
-      {.name = "--target", .help = "column of the values; default target, then y"},
+      {.name = "--id",
+       .help = "column of the item ids; default the model's, then item_id, then unique_id"},
+      {.name = "--time",
+       .help = "column of the time stamps; default the model's, then timestamp, then ds"},
+      {.name = "--target",
+       .help = "column of the values; default the model's, then target, then y"},
       {.name = "--frequency",
        .help = "step of the series: h, D, 15min, W, MS, ...; default the most common step"},
       {.name = "--metadata",
@@ -95,13 +98,14 @@ Result<void> name_covariates(const forecast::TrainOptions& options, jobs::TableS
   return jobs::check_static_named(*spec);
 }
 
-void follow_model(const forecast::ModelSpec& model, jobs::TableSpec* spec) {
-  spec->categories = model.categories;
-  spec->static_reals = model.static_reals;
-  spec->dynamic_reals = model.dynamic_reals;
+void follow_model(const jobs::ModelFacts& model, jobs::TableSpec* spec) {
+  spec->categories = model.spec.categories;
+  spec->static_reals = model.spec.static_reals;
+  spec->dynamic_reals = model.spec.dynamic_reals;
   if (spec->frequency.empty()) {
-    spec->frequency = model.frequency.name();
+    spec->frequency = model.spec.frequency.name();
   }
+  spec->learned = model.columns;
 }
 
 Result<void> check_output(const base::Path& path) {

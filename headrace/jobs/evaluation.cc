@@ -174,8 +174,9 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
   for (const auto& [id, item] : stored) {
     forecasts.push_back(item.forecast);
   }
-  HR_TRY(write_forecasts(run_folder / "forecasts.parquet", forecasts));
-  HR_TRY(write_forecasts(run_folder / "forecasts.csv", forecasts));
+  const forecast::ColumnNames& names = stored.begin()->second.columns;
+  HR_TRY(write_forecasts(run_folder / "forecasts.parquet", forecasts, names));
+  HR_TRY(write_forecasts(run_folder / "forecasts.csv", forecasts, names));
 
   Json document = Json::object({{"table", to_json(table)}, {"actuals", to_json(actuals)}});
   if (actuals.url.empty()) {

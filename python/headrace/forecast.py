@@ -247,14 +247,17 @@ def _failures(rows: Sequence[tuple[str, str, str]]) -> list[Failure]:
     return [Failure(*row) for row in rows]
 
 
-def _spec(table: object, frequency: str = "") -> tuple[object, dict[str, object]]:
-    """Give the source of a table and how to read it; ``frequency`` is for one that is told none."""
+def _spec(table: object, like: Model | None = None) -> tuple[object, dict[str, object]]:
+    """Give the source of a table and how to read it; what it is told none of is as of a model."""
     given = table if isinstance(table, Table) else Table(table)
     spec = {f.name: getattr(given, f.name) for f in fields(given) if f.name != "source"}
     second = given.static_table
     spec["static_table"] = os.fspath(second) if isinstance(second, (str, os.PathLike)) else ""
     spec["metadata"] = os.fspath(given.metadata)
-    spec["frequency"] = given.frequency or frequency
+    if like is not None:
+        header = like.header
+        spec["frequency"] = given.frequency or header["frequency"]
+        spec["learned"] = header.get("columns", {})
     is_path = isinstance(given.source, (str, os.PathLike))
     spec["url"] = os.fspath(cast("str", given.source)) if is_path else "table"
     return given.source, spec
@@ -264,12 +267,14 @@ def _series(
     table: object,
     covariates: _Covariates,
     items: Sequence[str] = (),
-    frequency: str = "",
+    like: Model | None = None,
     *,
+    frequency: str = "",
     trains: bool = False,
 ) -> object:
     """Read a table's series natively; ``trains``: each table given must be of use."""
-    source, spec = _spec(table, frequency)
+    source, spec = _spec(table, like)
+    spec["frequency"] = spec["frequency"] or frequency
     second = table.static_table if isinstance(table, Table) else None
     second = None if isinstance(second, (str, os.PathLike)) else second
     spec |= {name: list(getattr(covariates, name)) for name in _COVARIATES}
@@ -392,12 +397,12 @@ def train(
         NotFound: the table or a column is not there (lists the columns).
     """
     given = _named({**_horizon(table, horizon), **train_options})
-    warm, frequency = None, ""
+    warm = None
     if warm_start is not None:
-        warm, frequency = warm_start._native, str(warm_start.header["frequency"])
+        warm = warm_start._native
         for name in _COVARIATES:
             given.setdefault(name, list(getattr(_covariates_of(warm_start), name)))
-    series = _series(table, _covariates(given), items, frequency, trains=True)
+    series = _series(table, _covariates(given), items, warm_start, trains=True)
     if scope == "global":
         model, errors, remarks = native.forecast_train_global(
             series, json.dumps(given), warm, threads, progress
@@ -435,7 +440,7 @@ def predict(
     if not named:
         raise ValueError("there are no models to forecast with")
     first = next(iter(named.values()))
-    series = _series(table, _covariates_of(first), items, str(first.header["frequency"]))
+    series = _series(table, _covariates_of(first), items, first)
     pairs = [(item, model._native) for item, model in named.items()]
     rows, samples, errors = native.forecast_predict(
         pairs, is_local, series, json.dumps(predict_options), threads, progress

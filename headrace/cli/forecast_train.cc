@@ -114,6 +114,9 @@ void print_trained(const Arguments& arguments, const std::string& model, const b
                    const forecast::Trained& trained, const forecast::SeriesSet& set) {
   if (!arguments.flag("json")) {
     print_errors(set.errors);
+    const forecast::ModelSpec& spec = trained.model.spec;
+    fmt::print("frequency {}, season {}, horizon {}, {} series\n", spec.frequency.name(),
+               spec.season, spec.horizon, set.series.size());
     fmt::print("registered {} in {}\n", model, folder.string());
     return;
   }

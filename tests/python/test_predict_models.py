@@ -25,6 +25,18 @@ def lake(tmp_path: Path, run_headrace) -> Path:
     return lake
 
 
+def test_training_says_what_was_settled_and_what_was_chosen(
+    lake: Path, tmp_path: Path, run_headrace
+) -> None:
+    words = ["forecast", "train", lake, *small_lake.FAST, "--model", "n", "--season", "12"]
+    told = _ok(run_headrace(*words, "--global-members", "1", "--dir", tmp_path / "n"))
+    assert "frequency h, season 12, horizon 12\n" in told
+    assert "means over the 3 of 3 items" in told
+    assert "\nas chosen             3       3 " in told
+    assert "\nchosen: " in told
+    assert "frequency h, season 12, horizon 12, 3 series\n" in _ok(run_headrace(*words, "--global"))
+
+
 def test_an_alias_of_a_set_of_models_names_them_all(
     lake: Path, tmp_path: Path, run_headrace
 ) -> None:

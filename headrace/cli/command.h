@@ -34,6 +34,8 @@ struct Option {
   bool required = false;
   bool repeated = false;                  ///< may be given several times / several positionals
   std::vector<std::string> choices = {};  ///< closed set of values, if any
+  /// Names that others have for it, without dashes: answered with this one ("prediction-length").
+  std::vector<std::string> elsewhere = {};
 };
 
 /// What was given on the command line; names without dashes ("horizon", "table").

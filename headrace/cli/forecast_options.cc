@@ -19,6 +19,14 @@ std::string flag_name(std::string_view option) {
   return name;
 }
 
+std::vector<std::string> elsewhere(std::string_view option) {
+  std::vector<std::string> names;
+  for (const std::string_view name : forecast::names_elsewhere(option)) {
+    names.push_back(flag_name(name));
+  }
+  return names;
+}
+
 bool is_boolean(const forecast::OptionInfo& info) { return info.type == "boolean"; }
 
 /// What is on by default is turned off by `--no-NAME`.
@@ -40,7 +48,7 @@ OptionKind kind_of(const forecast::OptionInfo& info) {
 }  // namespace
 
 std::vector<Option> table_options() {
-  return {
+  std::vector<Option> options = {
       {.name = "--format",
        .help = "of the table; default by the ending of its name",
        .choices = {"parquet", "csv", "wide_csv", "jsonl"}},
@@ -70,6 +78,10 @@ std::vector<Option> table_options() {
        .help = "a file that lacks a column of the others gives nulls",
        .kind = OptionKind::flag},
   };
+  for (Option& option : options) {
+    option.elsewhere = elsewhere(option.name.substr(2));
+  }
+  return options;
 }
 
 Result<jobs::TableSpec> table_spec(const Arguments& arguments) {
@@ -165,6 +177,7 @@ std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos) {
         std::string(is_boolean(info) && is_on(info) ? "do not: " : "") + std::string(info.help);
     option.kind = kind_of(info);
     option.choices.assign(info.choices.begin(), info.choices.end());
+    option.elsewhere = elsewhere(info.name);
     if (!info.default_text.empty() && !is_boolean(info)) {
       option.help += " [" + info.default_text + "]";
     }

@@ -217,6 +217,13 @@ Result<void> set_field(const std::vector<OptionField<T>>& fields, T* options, st
     }
     return {};
   }
+  if (name == "frequency" || name == "freq") {
+    return Error{Errc::invalid_argument,
+                 fmt::format("forecast: there is no option \"{}\"; the frequency is told with the "
+                             "table (--frequency, \"frequency\" beside \"table\", "
+                             "forecast.Table(frequency=))",
+                             name)};
+  }
   const std::string nearest = nearest_name(name, names);
   return Error{Errc::invalid_argument,
                fmt::format("forecast: there is no option \"{}\"{}", name,

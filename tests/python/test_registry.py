@@ -284,7 +284,8 @@ def test_list_show_and_get(filled: registry.Registry, run_headrace: Run, tmp_pat
 def test_aliases_in_bulk_and_their_history(filled: registry.Registry, run_headrace: Run) -> None:
     condition = ("--where", "mase < naive_mase")
     dry = run_headrace("models", "alias", "m4/*", "champion", *condition, "--dry-run", "--json")
-    assert json.loads(dry.stdout) == {"versions": ["m4/H0:2", "m4/H1:2"], "dry_run": True}
+    planned = json.loads(dry.stdout)
+    assert (planned["versions"], planned["dry_run"]) == (["m4/H0:2", "m4/H1:2"], True)
     with pytest.raises(headrace.NotFound):
         filled.get("m4/H0@champion")
     assert run_headrace("models", "alias", "m4/*", "champion", *condition).returncode == 0
@@ -310,8 +311,9 @@ def test_deleting_asks_for_what_it_needs(filled: registry.Registry, run_headrace
     assert run_headrace("models", "delete", "m4/*", "--all-versions").returncode == 2  # no --yes
     assert filled.count() == 6
     filled.alias("m4/H0:2", "champion")
-    assert run_headrace("models", "delete", "m4/H0@champion").returncode == 2
-    assert run_headrace("models", "delete", "m4/H0:1").returncode == 0
+    assert run_headrace("models", "delete", "m4/H0@champion", "--yes").returncode == 2
+    assert run_headrace("models", "delete", "m4/H0:1").returncode == 2  # no --yes
+    assert run_headrace("models", "delete", "m4/H0:1", "--yes").returncode == 0
     assert filled.count() == 5
     assert run_headrace("models", "restore", "m4/H0:1").returncode == 0
     done = run_headrace("models", "delete", "m4/H1", "--all-versions", "--yes", "--json")

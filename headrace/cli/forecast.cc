@@ -61,7 +61,8 @@ Command train_command() {
         {.name = "--slots",
          .help = "series trained at a time; default one per core",
          .kind = OptionKind::integer},
-        {.name = "--dir", .help = "folder for runs; default HEADRACE_RUNS, then ./runs"},
+        {.name = "--dir",
+         .help = "folder of the run; default one of its own in HEADRACE_RUNS, then ./runs"},
         {.name = "--actuals", .help = "table of what came after, to judge the forecasts"}},
        table_options(),
        option_flags(forecast::train_option_list())});

@@ -53,11 +53,13 @@ std::vector<Option> table_options() {
        .help = "of the table; default by the ending of its name",
        .choices = {"parquet", "csv", "wide_csv", "jsonl"}},
       {.name = "--id",
-       .help = "column of the item ids; default the model's, then item_id, then unique_id"},
+       .help = "column of the item ids; default as a model's, if one is named, then item_id, "
+               "unique_id"},
       {.name = "--time",
-       .help = "column of the time stamps; default the model's, then timestamp, then ds"},
+       .help =
+           "column of the time stamps; default as a model's, if one is named, then timestamp, ds"},
       {.name = "--target",
-       .help = "column of the values; default the model's, then target, then y"},
+       .help = "column of the values; default as a model's, if one is named, then target, y"},
       {.name = "--frequency",
        .help = "step of the series: h, D, 15min, W, MS, ...; default the most common step"},
       {.name = "--metadata",

@@ -96,6 +96,24 @@ def test_delete_asks_or_wants_yes(churn: registry.Registry, run_headrace) -> Non
     assert [v.version for v in churn.list("churn")] == [2]
 
 
+def test_delete_goes_by_the_answer_on_a_terminal(
+    churn: registry.Registry, headrace_binary: Path, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "HEADRACE_REGISTRY": str(tmp_path / "registry")}
+    words = [headrace_binary, "models", "delete", "churn/north:1"]
+    for answer, code, left in [(b"n\n", 1, [1, 2]), (b"y\n", 0, [2])]:
+        ours, theirs = os.openpty()
+        os.write(ours, answer)
+        done = subprocess.run(
+            words, env=environment, stdin=theirs, capture_output=True, timeout=60, check=False
+        )
+        os.close(ours)
+        os.close(theirs)
+        assert done.returncode == code
+        assert b"delete churn/north:1? [y/N]" in done.stderr
+        assert [v.version for v in churn.list("churn")] == left
+
+
 def test_alias_says_from_where_to_where(churn: registry.Registry, run_headrace) -> None:
     def alias(*words: str) -> str:
         done = run_headrace("models", "alias", *words)

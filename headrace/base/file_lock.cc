@@ -13,7 +13,6 @@
 #include <chrono>
 #include <optional>
 
-
 namespace headrace::base {
 
 namespace {
@@ -22,8 +21,8 @@ constexpr size_t kPageBytes = 4096;
 /// Between two tries. While others only take their turns, whoever has waited long must not try less
 /// often than those who came just now; a holder that keeps the lock for long costs little.
 Micros lock_pause(Micros waited) {
-  return std::clamp<Micros>((waited - std::chrono::milliseconds(250)) / 64, std::chrono::microseconds(250),
-                            std::chrono::milliseconds(5));
+  return std::clamp<Micros>((waited - std::chrono::milliseconds(250)) / 64,
+                            std::chrono::microseconds(250), std::chrono::milliseconds(5));
 }
 
 /// How long to sleep at the bell, which is rung for one who waits and is often too late: the holder

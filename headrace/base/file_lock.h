@@ -18,7 +18,8 @@ Result<bool> lock_open_file(int fd, const Path& path, int64_t timeout_ms);
 
 /// Where the processes that wait for one lock file sleep, and are woken from: a futex on the file's
 /// first page. It only shortens the wait. The flock alone says whose the lock is, and every sleep
-/// ends by itself, so a holder that dies without a word, or one on another host, costs milliseconds.
+/// ends by itself, so a holder that dies without a word, or one on another host, costs
+/// milliseconds.
 class LockBell {
  public:
   LockBell() = default;

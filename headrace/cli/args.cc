@@ -285,17 +285,62 @@ class Splitter {
   std::vector<CLI::Option*> added_;
 };
 
+/// The option that a word means: its name here with `_` for `-`, or one that others have; "" =
+/// none.
+std::string meant(const Command& command, std::string word) {
+  std::ranges::replace(word, '_', '-');
+  for (const Option& option : command.options) {
+    const bool is_own = !is_positional(option) && key_of(option) == word;
+    if (is_own || std::ranges::find(option.elsewhere, word) != option.elsewhere.end()) {
+      return shown_name(option);
+    }
+  }
+  return {};
+}
+
+/// "prediction_length=48", which some would write for "--horizon 48"; "" = it is no such thing.
+std::string assignment_problem(const Command& command, const std::string& word) {
+  const size_t equals = word.find('=');
+  const std::string option =
+      equals == std::string::npos ? std::string() : meant(command, word.substr(0, equals));
+  return option.empty() ? std::string()
+                        : fmt::format(
+                              "\"{}\" does not take the argument \"{}\"; options begin "
+                              "with dashes: {} {}",
+                              command.name, word, option, word.substr(equals + 1));
+}
+
 std::string extras_problem(const Command& command, const std::vector<std::string>& extras) {
   for (const std::string& extra : extras) {
     if (extra.size() > 1 && extra.starts_with("-") && extra != "--") {
       const std::string name = extra.substr(0, extra.find('='));
+      const size_t letters = std::min(name.find_first_not_of('-'), name.size());
+      const std::string known = meant(command, name.substr(letters));
       return fmt::format("\"{}\" has no option {}{}", command.name, name,
-                         did_you_mean(name, option_names(command)));
+                         known.empty() ? did_you_mean(name, option_names(command))
+                                       : fmt::format("; did you mean \"{}\"?", known));
+    }
+  }
+  for (const std::string& extra : extras) {
+    if (std::string problem = assignment_problem(command, extra); !problem.empty()) {
+      return problem;
     }
   }
   return extras.empty() ? std::string()
                         : fmt::format("\"{}\" does not take the argument \"{}\"", command.name,
                                       extras.front());
+}
+
+/// "prediction_length=48" in the place of a table. Not "item_id=7", which may be a folder of one,
+/// nor "horizon=48": the names of options here are words that folders have.
+std::string positional_problem(const Command& command, const std::string& value) {
+  std::string word = value.substr(0, value.find('='));
+  std::ranges::replace(word, '_', '-');
+  const bool is_elsewhere = std::ranges::any_of(command.options, [&](const Option& option) {
+    return option.kind != OptionKind::text &&
+           std::ranges::find(option.elsewhere, word) != option.elsewhere.end();
+  });
+  return is_elsewhere ? assignment_problem(command, value) : std::string();
 }
 
 /// Check and collect; empty, or the first problem.
@@ -317,7 +362,10 @@ std::string collect(const Command& command, const Splitter& splitter, Arguments*
                          shown_name(option), values.size(), values[0], values[1]);
     }
     for (const std::string& value : values) {
-      const std::string problem = value_problem(option, value);
+      std::string problem = value_problem(option, value);
+      if (problem.empty() && is_positional(option)) {
+        problem = positional_problem(command, value);
+      }
       if (!problem.empty()) {
         return problem;
       }

@@ -37,6 +37,8 @@ struct Option {
   std::vector<std::string> choices = {};  ///< closed set of values, if any
   double at_least = -std::numeric_limits<double>::infinity();  ///< of an integer or a number
   double at_most = std::numeric_limits<double>::infinity();
+  /// Names that others have for it, without dashes: answered with this one ("prediction-length").
+  std::vector<std::string> elsewhere = {};
 };
 
 /// What was given on the command line; names without dashes ("horizon", "table").

@@ -18,6 +18,11 @@ Option registry_option() {
           .help = "folder of the model registry; default HEADRACE_REGISTRY, then the user's"};
 }
 
+Option columns_model_option() {
+  return {.name = "--model",
+          .help = "registered model whose columns the tables are read by, where none are named"};
+}
+
 Option table_argument() {
   return {.name = "table",
           .help = "file, folder or glob: Parquet, CSV (long or wide), GluonTS JSON lines",
@@ -61,7 +66,8 @@ Command train_command() {
          .kind = OptionKind::integer,
          .at_least = 0,
          .at_most = flow::kSlotsMax},
-        {.name = "--dir", .help = "folder for runs; default HEADRACE_RUNS, then ./runs"},
+        {.name = "--dir",
+         .help = "folder of the run; default one of its own in HEADRACE_RUNS, then ./runs"},
         {.name = "--actuals", .help = "table of what came after, to judge the forecasts"}},
        table_options(),
        option_flags(forecast::train_option_list())});
@@ -74,16 +80,20 @@ Command predict_command() {
   command.name = "forecast predict";
   command.summary = "forecast the steps after each series with registered models";
   command.examples = {"headrace forecast predict lake/ --model m4_hourly --out forecast.parquet",
-                      "headrace forecast predict lake/ --model demand@champion --out f.csv"};
+                      "headrace forecast predict lake/ --model demand@champion --out f.csv",
+                      "headrace forecast predict lake/ --model 'm4_hourly/*@champion' --out f.csv"};
   command.options = join_options(
       {{table_argument(),
         {.name = "--model",
          .help = "model of all series (NAME, NAME:7, NAME@alias), or the prefix of one model per "
-                 "series",
+                 "series (NAME, NAME/*@alias)",
          .required = true},
         registry_option(),
         {.name = "--out", .help = "file to write: .parquet or .csv", .required = true},
-        {.name = "--item", .help = "only this item; may be given several times", .repeated = true}},
+        {.name = "--item", .help = "only this item; may be given several times", .repeated = true},
+        {.name = "--all-items",
+         .help = "every item, with a model that was trained on one alone too",
+         .kind = OptionKind::flag}},
        table_options(),
        option_flags(forecast::predict_option_list())});
   command.run = forecast_predict;
@@ -130,6 +140,8 @@ Command evaluate_command() {
       {{{.name = "forecasts", .help = "file made by `headrace forecast predict`", .required = true},
         {.name = "--history", .help = "table the forecasts were made from", .required = true},
         {.name = "--actuals", .help = "table of what came", .required = true},
+        columns_model_option(),
+        registry_option(),
         {.name = "--season",
          .help = "steps of a season, for MASE and the naive methods; default by frequency",
          .kind = OptionKind::integer,
@@ -152,6 +164,8 @@ Command plot_command() {
         {.name = "--item", .help = "the item to draw", .required = true},
         {.name = "--history", .help = "table the forecasts were made from", .required = true},
         {.name = "--actuals", .help = "table of what came"},
+        columns_model_option(),
+        registry_option(),
         {.name = "--out", .help = "SVG file to write", .required = true}},
        table_options()});
   command.run = forecast_plot;

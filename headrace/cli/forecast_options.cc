@@ -19,6 +19,14 @@ std::string flag_name(std::string_view option) {
   return name;
 }
 
+std::vector<std::string> elsewhere(std::string_view option) {
+  std::vector<std::string> names;
+  for (const std::string_view name : forecast::names_elsewhere(option)) {
+    names.push_back(flag_name(name));
+  }
+  return names;
+}
+
 bool is_boolean(const forecast::OptionInfo& info) { return info.type == "boolean"; }
 
 /// What is on by default is turned off by `--no-NAME`.
@@ -40,13 +48,18 @@ OptionKind kind_of(const forecast::OptionInfo& info) {
 }  // namespace
 
 std::vector<Option> table_options() {
-  return {
+  std::vector<Option> options = {
       {.name = "--format",
        .help = "of the table; default by the ending of its name",
        .choices = {"parquet", "csv", "wide_csv", "jsonl"}},
-      {.name = "--id", .help = "column of the item ids; default item_id, then unique_id"},
-      {.name = "--time", .help = "column of the time stamps; default timestamp, then ds"},
-      {.name = "--target", .help = "column of the values; default target, then y"},
+      {.name = "--id",
+       .help = "column of the item ids; default as a model's, if one is named, then item_id, "
+               "unique_id"},
+      {.name = "--time",
+       .help =
+           "column of the time stamps; default as a model's, if one is named, then timestamp, ds"},
+      {.name = "--target",
+       .help = "column of the values; default as a model's, if one is named, then target, y"},
       {.name = "--frequency",
        .help = "step of the series: h, D, 15min, W, MS, ...; default the most common step"},
       {.name = "--metadata",
@@ -67,6 +80,10 @@ std::vector<Option> table_options() {
        .help = "a file that lacks a column of the others gives nulls",
        .kind = OptionKind::flag},
   };
+  for (Option& option : options) {
+    option.elsewhere = elsewhere(option.name.substr(2));
+  }
+  return options;
 }
 
 Result<jobs::TableSpec> table_spec(const Arguments& arguments) {
@@ -95,13 +112,14 @@ Result<void> name_covariates(const forecast::TrainOptions& options, jobs::TableS
   return jobs::check_static_named(*spec);
 }
 
-void follow_model(const forecast::ModelSpec& model, jobs::TableSpec* spec) {
-  spec->categories = model.categories;
-  spec->static_reals = model.static_reals;
-  spec->dynamic_reals = model.dynamic_reals;
+void follow_model(const jobs::ModelFacts& model, jobs::TableSpec* spec) {
+  spec->categories = model.spec.categories;
+  spec->static_reals = model.spec.static_reals;
+  spec->dynamic_reals = model.spec.dynamic_reals;
   if (spec->frequency.empty()) {
-    spec->frequency = model.frequency.name();
+    spec->frequency = model.spec.frequency.name();
   }
+  spec->learned = model.columns;
 }
 
 Result<void> check_output(const base::Path& path) {
@@ -163,6 +181,7 @@ std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos) {
     option.at_least = info.min;
     option.at_most = info.max;
     option.choices.assign(info.choices.begin(), info.choices.end());
+    option.elsewhere = elsewhere(info.name);
     if (!info.default_text.empty() && !is_boolean(info)) {
       option.help += " [" + info.default_text + "]";
     }

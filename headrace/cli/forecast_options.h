@@ -12,6 +12,7 @@
 #include "headrace/cli/command.h"
 #include "headrace/forecast/model.h"
 #include "headrace/forecast/options.h"
+#include "headrace/jobs/predict_many.h"
 #include "headrace/jobs/series_table.h"
 
 namespace headrace::cli {
@@ -26,8 +27,8 @@ Result<void> follow_metadata(jobs::TableSpec* spec, Json* train);
 /// The covariates that training reads beside the target. `invalid_argument`: a table of static ones
 /// and none of them.
 Result<void> name_covariates(const forecast::TrainOptions& options, jobs::TableSpec* spec);
-/// Those of a trained model, and its frequency where none is given.
-void follow_model(const forecast::ModelSpec& model, jobs::TableSpec* spec);
+/// Those of a trained model, its frequency and the names of its columns where none are given.
+void follow_model(const jobs::ModelFacts& model, jobs::TableSpec* spec);
 
 /// Flags out of an option table: "learning_rate" is --learning-rate.
 std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos);

@@ -26,6 +26,55 @@ namespace headrace::cli {
 
 namespace {
 
+/// The series to forecast: those of --item, else all of the table. A model that was trained on one
+/// item alone forecasts that one, unless it is told otherwise.
+Result<jobs::SeriesTable> load_items(const Arguments& arguments, const jobs::ModelFacts& model,
+                                     const jobs::TableSpec& spec) {
+  const std::vector<std::string> items = arguments.texts("item");
+  if (!items.empty() && arguments.flag("all-items")) {
+    return Error{Errc::invalid_argument, "--item and --all-items exclude each other"};
+  }
+  if (model.item.empty() || !items.empty() || arguments.flag("all-items")) {
+    return jobs::load_series(spec, items);
+  }
+  auto table = jobs::load_series(spec, {model.item});
+  const std::string whose =
+      fmt::format("{} was trained on item \"{}\" alone", model.reference, model.item);
+  if (!table.ok()) {
+    return std::move(table).error().add_note(
+        whose + "; --item ITEM or --all-items forecast others with it");
+  }
+  print_lines({whose + " and forecasts that one; --all-items forecasts each item with it"});
+  return table;
+}
+
+/// Tables are read by the columns of `--model`, where one is named.
+Result<void> follow_named_model(const Arguments& arguments, jobs::TableSpec* spec) {
+  if (!arguments.has("model")) {
+    return {};
+  }
+  HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
+  HR_TRY(const auto registry,
+         registry::Registry::open(folder, {.create = false, .read_only = true}));
+  HR_TRY(const auto model, jobs::facts_of_models(registry, arguments.text("model")));
+  spec->learned = model.columns;
+  return {};
+}
+
+/// How a table is read beside a file of forecasts: where no columns are told, by those of the model
+/// or of that file.
+Result<jobs::TableSpec> spec_beside(const Arguments& arguments) {
+  HR_TRY(auto spec, table_spec(arguments));
+  HR_TRY(follow_named_model(arguments, &spec));
+  HR_TRY(const auto names,
+         jobs::forecast_columns(arguments.text("forecasts"), {spec.id, spec.time, ""}));
+  if (spec.learned.empty()) {
+    spec.learned = names;
+  }
+  spec.url = arguments.text("history");
+  return spec;
+}
+
 Result<int> predict(const Arguments& arguments) {
   const std::string out = arguments.text("out");
   HR_TRY(jobs::check_ending(out, "forecasts"));
@@ -38,9 +87,9 @@ Result<int> predict(const Arguments& arguments) {
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(const auto registry,
          registry::Registry::open(folder, {.create = false, .read_only = true}));
-  HR_TRY(const auto model, jobs::spec_of_models(registry, arguments.text("model")));
+  HR_TRY(const auto model, jobs::facts_of_models(registry, arguments.text("model")));
   follow_model(model, &spec);
-  HR_TRY(auto table, jobs::load_series(spec, arguments.texts("item")));
+  HR_TRY(auto table, load_items(arguments, model, spec));
   print_lines(table.set.notes);
 
   install_interrupt_handler();
@@ -69,7 +118,7 @@ Result<int> predict(const Arguments& arguments) {
     }
     return std::move(first.add_note(out + " was not written"));
   }
-  HR_TRY(jobs::write_forecasts(out, forecasts->items));
+  HR_TRY(jobs::write_forecasts(out, forecasts->items, table.set.columns));
   if (arguments.flag("json")) {
     fmt::print("{}\n", Json::object({{"out", out},
                                      {"items", static_cast<int64_t>(forecasts->items.size())},
@@ -177,11 +226,11 @@ int tell_comparison(const forecast::Comparison& comparison, const Arguments& arg
 
 Result<int> evaluate(const Arguments& arguments) {
   HR_TRY(check_per_item(arguments));
-  HR_TRY(auto spec, table_spec(arguments));
-  spec.url = arguments.text("history");
+  HR_TRY(auto spec, spec_beside(arguments));
   HR_TRY(const auto history, jobs::load_series(spec), "history");
   const forecast::Frequency& frequency = history.set.frequency;
-  HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts"), frequency));
+  HR_TRY(const auto forecasts,
+         jobs::read_forecast_table(arguments.text("forecasts"), frequency, history.set.columns));
   HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals"), spec.metadata));
   spec.frequency = frequency.name();  // few rows of actuals may not tell it
   HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
@@ -282,17 +331,16 @@ Result<void> first_error(const std::vector<forecast::ItemError>& errors) {
 
 Result<int> plot(const Arguments& arguments) {
   HR_TRY(check_output(arguments.text("out")));
-  HR_TRY(auto spec, table_spec(arguments));
+  HR_TRY(auto spec, spec_beside(arguments));
   const std::string item = arguments.text("item");
-  spec.url = arguments.text("history");
   HR_TRY(const auto table, jobs::load_series(spec, {item}), "history");
   const forecast::Series* series = find_series(table.set.series, item);
   if (series == nullptr) {
     HR_TRY(first_error(table.set.errors));
     return Error{Errc::not_found, "forecast: " + spec.url + " has no item \"" + item + "\""};
   }
-  HR_TRY(const auto forecasts,
-         jobs::read_forecast_table(arguments.text("forecasts"), series->frequency));
+  HR_TRY(const auto forecasts, jobs::read_forecast_table(arguments.text("forecasts"),
+                                                         series->frequency, table.set.columns));
   const auto forecast = std::find_if(forecasts.begin(), forecasts.end(),
                                      [&](const auto& one) { return one.id == item; });
   if (forecast == forecasts.end()) {

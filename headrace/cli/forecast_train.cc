@@ -71,6 +71,7 @@ Result<void> start_from(const std::string& reference, jobs::ForecastPipeline* sp
   if (spec->table.frequency.empty()) {
     spec->table.frequency = model.spec.frequency.name();
   }
+  spec->table.learned = model.columns;
   return {};
 }
 
@@ -92,10 +93,30 @@ Result<void> settle_frequency(bool quiet, jobs::TableSpec* table) {
   return {};
 }
 
+/// The columns of the model that this one starts from, where they are other than the usual ones:
+/// a pipeline says them.
+Result<void> settle_columns(jobs::TableSpec* table) {
+  if (table->learned.empty()) {
+    return {};
+  }
+  HR_TRY(const forecast::ColumnNames found, jobs::table_columns(*table));
+  jobs::TableSpec usual = *table;
+  usual.learned = {};
+  if (const auto same = jobs::table_columns(usual); !same.ok() || *same != found) {
+    table->id = found.id;
+    table->time = found.time;
+    table->target = found.target;
+  }
+  return {};
+}
+
 void print_trained(const Arguments& arguments, const std::string& model, const base::Path& folder,
                    const forecast::Trained& trained, const forecast::SeriesSet& set) {
   if (!arguments.flag("json")) {
     print_errors(set.errors);
+    const forecast::ModelSpec& spec = trained.model.spec;
+    say(stdout, "frequency {}, season {}, horizon {}, {} series\n", spec.frequency.name(),
+        spec.season, spec.horizon, set.series.size());
     say(stdout, "registered {} in {}\n", model, folder.string());
     return;
   }
@@ -144,6 +165,7 @@ Result<int> train_global(const Arguments& arguments) {
     return std::move(trained).error();
   }
   print_lines(trained->notes);
+  trained->model.columns = table.set.columns;
   jobs::ModelRecord record;
   record.name = model_name(arguments);
   record.lineage.run_kind = "train";
@@ -181,6 +203,7 @@ Result<int> train_local(const Arguments& arguments) {
   HR_TRY(forecast::set_options(&options, spec.train));
   HR_TRY(name_covariates(options, &spec.table));
   HR_TRY(jobs::check_table(spec.table));
+  HR_TRY(settle_columns(&spec.table));
   HR_TRY(settle_frequency(arguments.flag("json"), &spec.table));
   HR_TRY(const Json pipeline, jobs::forecast_pipeline(spec));
 

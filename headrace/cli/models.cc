@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `headrace models list|show|get|diff|history|sql`: look at what is registered.
+// `headrace models show|get|diff|history|sql`: look at what is registered.
 #include "headrace/cli/models.h"
 
 #include <fmt/format.h>
@@ -20,226 +20,11 @@ namespace models {
 
 namespace {
 
-constexpr size_t kMetricColumnsMax = 4;
-
-std::string joined(const std::vector<std::string>& texts) {
-  std::string out;
-  for (const std::string& text : texts) {
-    out += (out.empty() ? "" : ",") + text;
-  }
-  return out;
-}
-
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> out;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    out.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
-
-/// Which metrics get a column: those asked for, else the one of the order and the first few.
-std::vector<std::string> metric_columns(const Arguments& arguments, const registry::Query& query,
-                                        const std::vector<registry::Version>& versions) {
-  if (arguments.has("metrics")) {
-    return split_list(arguments.text("metrics"));
-  }
-  std::vector<std::string> columns;
-  const auto add = [&columns](const std::string& name) {
-    if (columns.size() < kMetricColumnsMax && std::ranges::find(columns, name) == columns.end()) {
-      columns.push_back(name);
-    }
-  };
-  if (query.order_by != "name" && query.order_by != "version" && query.order_by != "created") {
-    add(query.order_by);
-  }
-  for (const registry::Version& version : versions) {
-    for (const registry::Metric& metric : version.metrics) {
-      add(metric.name);
-    }
-  }
-  return columns;
-}
-
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) {
-    return text;
-  }
-  std::string out = "\"";
-  for (const char c : text) {
-    out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  }
-  return out + "\"";
-}
-
-void print_csv(const std::vector<std::string>& header,
-               const std::vector<std::vector<std::string>>& rows) {
-  const auto line = [](const std::vector<std::string>& fields) {
-    std::string out;
-    for (size_t i = 0; i < fields.size(); ++i) {
-      out += (i == 0 ? "" : ",") + csv_field(fields[i]);
-    }
-    fmt::print("{}\n", out);
-  };
-  line(header);
-  std::ranges::for_each(rows, line);
-}
-
-/// As JSON spells it, without the quotes of NaN and infinities.
-std::string exact_text(double value) {
-  const std::string text = Json(value).dump();
-  return text.front() == '"' ? text.substr(1, text.size() - 2) : text;
-}
-
-std::vector<std::string> row_of(const registry::Version& version,
-                                const std::vector<std::string>& metrics, bool exact) {
-  std::vector<std::string> row = {version.name, std::to_string(version.version), version.kind,
-                                  joined(version.aliases),
-                                  base::utc_text(version.created, exact ? 6 : 0)};
-  for (const std::string& name : metrics) {
-    const double* value = version.metric(name);
-    row.push_back(value == nullptr ? "" : exact ? exact_text(*value) : number(*value));
-  }
-  return row;
-}
-
-struct Listed {
-  std::vector<registry::Version> versions;
-  bool more = false;
-};
-
-Result<Listed> read_listing(const registry::Registry& opened, registry::Query query,
-                            int64_t limit) {
-  Listed listed;
-  for (;;) {
-    const auto have = static_cast<int64_t>(listed.versions.size());
-    query.limit = limit == 0 ? 10'000 : std::min<int64_t>(limit - have, 10'000);
-    HR_TRY(auto page, opened.list(query));
-    std::ranges::move(page.versions, std::back_inserter(listed.versions));
-    listed.more = !page.next.empty();
-    if (page.next.empty() ||
-        (limit != 0 && static_cast<int64_t>(listed.versions.size()) >= limit)) {
-      return listed;
-    }
-    query.cursor = page.next;
-  }
-}
-
-void print_listing(const Arguments& arguments, const registry::Registry& opened,
-                   const registry::Query& query, const Listed& listed) {
-  if (arguments.flag("json")) {
-    Json rows = Json::array();
-    for (const registry::Version& version : listed.versions) {
-      rows.push_back(registry::to_json(version));
-    }
-    print_json(Json::object({{"registry", opened.folder().string()},
-                             {"more", listed.more},
-                             {"versions", std::move(rows)}}));
-    return;
-  }
-  const std::vector<std::string> metrics = metric_columns(arguments, query, listed.versions);
-  std::vector<std::string> header = {"name", "version", "kind", "aliases", "created"};
-  header.insert(header.end(), metrics.begin(), metrics.end());
-  const bool csv = arguments.flag("csv");
-  std::vector<std::vector<std::string>> rows;
-  for (const registry::Version& version : listed.versions) {
-    rows.push_back(row_of(version, metrics, csv));
-  }
-  say(stderr, "registry: {}\n", opened.folder().string());
-  if (csv) {
-    print_csv(header, rows);
-    return;
-  }
-  TextTable table(header);
-  for (auto& row : rows) {
-    table.add(std::move(row));
-  }
-  fmt::print("{}", table.text());
-  if (listed.more) {
-    fmt::print(stderr, "there is more; --limit 0 shows all\n");
-  }
-}
-
-Result<int> list_unpushed(const Arguments& arguments, const registry::Registry& opened) {
-  HR_TRY(const auto pushes, opened.pushes("", true, 100'000));
-  if (arguments.flag("json")) {
-    Json rows = Json::array();
-    for (const registry::Push& push : pushes) {
-      rows.push_back(Json::object({{"version", push.reference},
-                                   {"uid", push.uid},
-                                   {"target", push.target},
-                                   {"state", push.state},
-                                   {"tries", push.tries},
-                                   {"error", push.error.empty() ? Json() : Json(push.error)}}));
-    }
-    print_json(Json::object({{"registry", opened.folder().string()}, {"pushes", rows}}));
-  } else {
-    TextTable table({"version", "target", "state", "tries", "last error"});
-    for (const registry::Push& push : pushes) {
-      table.add({push.reference, push.target, push.state, std::to_string(push.tries), push.error});
-    }
-    say(stderr, "registry: {}\n", opened.folder().string());
-    fmt::print("{}", table.text());
-  }
-  return pushes.empty() ? kExitOk : kExitFailed;
-}
-
-/// What lacks the metric comes last: when the first lacks it, all do.
-Result<void> check_order(const registry::Query& query,
-                         const std::vector<registry::Version>& versions) {
-  constexpr size_t kShown = 20;
-  const std::string& order = query.order_by;
-  if (order == "name" || order == "version" || order == "created" || versions.empty() ||
-      versions.front().metric(order) != nullptr) {
-    return {};
-  }
-  std::set<std::string> metrics;
-  for (const registry::Version& version : versions) {
-    for (const registry::Metric& metric : version.metrics) {
-      metrics.insert(metric.name);
-    }
-  }
-  std::vector<std::string> names = {"name", "created", "version"};
-  for (const std::string& name : metrics) {
-    if (names.size() < kShown) {
-      names.push_back(name);
-    }
-  }
-  return Error{
-      Errc::invalid_argument,
-      fmt::format("--sort is one of {}{}, not \"{}\": no version here has such a metric",
-                  fmt::join(names, ", "), metrics.size() + 3 > names.size() ? ", ..." : "", order)};
-}
-
-Result<int> run_list(const Arguments& arguments) {
-  HR_TRY(const auto opened, open_registry(arguments, Access::read));
-  if (arguments.flag("unpushed")) {
-    return list_unpushed(arguments, opened);
-  }
-  HR_TRY(registry::Query query, selection(arguments, arguments.text("pattern")));
-  query.latest_only = arguments.flag("latest");
-  query.include_deleted = arguments.flag("deleted");
-  std::string sort = arguments.text("sort");
-  query.descending = arguments.flag("descending");
-  if (sort.starts_with("-")) {
-    query.descending = true;
-    sort.erase(0, 1);
-  }
-  query.order_by = sort.empty() ? "name" : sort;
-  const int64_t limit = arguments.integer("limit").value_or(100);
-  HR_TRY(const Listed listed, read_listing(opened, query, limit));
-  HR_TRY(check_order(query, listed.versions));
-  print_listing(arguments, opened, query, listed);
-  return listed.versions.empty() ? kExitFailed : kExitOk;
-}
-
 void print_pairs(const char* title, const std::vector<registry::Pair>& pairs) {
   if (pairs.empty()) {
     return;
   }
-  fmt::print("\n{}\n", title);
+  say(stdout, "\n{}\n", title);
   for (const registry::Pair& pair : pairs) {
     say(stdout, "  {:<24} {}\n", pair.name, pair.value);
   }
@@ -271,32 +56,74 @@ void print_lineage(const registry::Version& version) {
   }
 }
 
-void print_version(const registry::Version& version, const Json& header, bool lineage_only) {
-  say(stdout, "{}{}\n", version.reference(), version.deleted ? " (deleted)" : "");
-  if (!lineage_only) {
-    say(stdout, "  {:<24} {}\n  {:<24} {}\n  {:<24} {}\n", "uid", version.uid, "kind", version.kind,
-        "created", base::utc_text(version.created));
-    if (!version.aliases.empty()) {
-      say(stdout, "  {:<24} {}\n", "aliases", joined(version.aliases));
-    }
-    if (!version.metrics.empty()) {
-      fmt::print("\nmetrics\n");
-      for (const registry::Metric& metric : version.metrics) {
-        say(stdout, "  {:<24} {}{}\n", metric.name, number(metric.value),
-            metric.step ? fmt::format("  (step {})", *metric.step) : "");
-      }
-    }
-    print_pairs("params", version.params);
-    print_pairs("tags", version.tags);
-    fmt::print("\nfiles\n");
-    for (const registry::StoredArtifact& artifact : version.artifacts) {
-      say(stdout, "  {:<24} {} bytes, {}{}\n", artifact.path, artifact.bytes,
-          artifact.hash.substr(0, 12),
-          artifact.slot ? fmt::format(", record {} of a bundle", *artifact.slot) : "");
+void print_line(const char* name, const std::string& text) {
+  if (!text.empty()) {
+    say(stdout, "  {:<24} {}\n", name, text);
+  }
+}
+
+/// What a forecaster's header says that matters to who uses it.
+void print_task(const Json& header) {
+  for (const char* name : {"frequency", "horizon", "season", "context", "members"}) {
+    if (const Json* value = header.find(name); value != nullptr) {
+      print_line(name, value->is_string() ? value->string() : value->dump());
     }
   }
+  if (const Json* columns = header.find("columns"); columns != nullptr) {
+    print_line("columns", fmt::format("{} {} {}", columns->get_string("id"),
+                                      columns->get_string("time"), columns->get_string("target")));
+  }
+}
+
+void print_metrics(const registry::Version& version, bool all) {
+  size_t left_out = 0;
+  fmt::print("{}", version.metrics.empty() ? "" : "\nmetrics\n");
+  for (const registry::Metric& metric : version.metrics) {
+    if (!all && is_of_candidate(metric.name)) {
+      ++left_out;
+      continue;
+    }
+    say(stdout, "  {:<24} {}{}\n", metric.name, number(metric.value),
+        metric.step ? fmt::format("  (step {})", *metric.step) : "");
+  }
+  if (left_out > 0) {
+    say(stdout, "  and {} of what it was compared with\n", left_out);
+  }
+}
+
+void print_files(const registry::Version& version) {
+  fmt::print("\nfiles\n");
+  for (const registry::StoredArtifact& artifact : version.artifacts) {
+    say(stdout, "  {:<24} {} bytes, {}{}\n", artifact.path, artifact.bytes,
+        artifact.hash.substr(0, 12),
+        artifact.slot ? fmt::format(", record {} of a bundle", *artifact.slot) : "");
+  }
+}
+
+void print_version(const registry::Version& version, const Json& header, bool all) {
+  print_line("kind", version.kind);
+  print_line("created", base::utc_text(version.created));
+  print_line("aliases", joined(version.aliases));
+  if (all) {
+    print_line("uid", version.uid);
+  } else {
+    print_line("item", version.lineage.item);
+    print_line("run", version.lineage.run);
+    print_line("table", version.lineage.table ? version.lineage.table->url : "");
+  }
+  if (header.is_object()) {
+    print_task(header);
+  }
+  print_metrics(version, all);
+  print_pairs("params", version.params);
+  print_pairs("tags", version.tags);
+  print_files(version);
+  if (!all) {
+    fmt::print("\n--all shows its lineage and header too, --json all of it\n");
+    return;
+  }
   print_lineage(version);
-  if (!lineage_only && !header.is_null()) {
+  if (!header.is_null()) {
     fmt::print("\nheader\n{}\n", printable(header.dump(2, true), true));
   }
 }
@@ -318,8 +145,13 @@ Result<int> run_show(const Arguments& arguments) {
     Json out = registry::to_json(version);
     out.set("header", header);
     print_json(out);
+    return kExitOk;
+  }
+  say(stdout, "{}{}\n", version.reference(), version.deleted ? " (deleted)" : "");
+  if (arguments.flag("lineage")) {
+    print_lineage(version);
   } else {
-    print_version(version, header, arguments.flag("lineage"));
+    print_version(version, header, arguments.flag("all"));
   }
   return kExitOk;
 }
@@ -337,7 +169,7 @@ Result<int> run_get(const Arguments& arguments) {
                                         "and export it, or train with an ONNX export"};
     }
   }
-  HR_TRY(const auto written, opened.get(version, arguments.text("out")));
+  HR_TRY(const auto written, opened.get(version, arguments.text("out"), arguments.flag("force")));
   if (arguments.flag("json")) {
     Json files = Json::array();
     for (const auto& path : written) {
@@ -429,7 +261,7 @@ Json weight_norms(const registry::ModelFile& left, const registry::ModelFile& ri
 }
 
 void print_differences(const char* title, const Json& difference) {
-  fmt::print("\n{}{}\n", title, difference.members().empty() ? ": the same" : "");
+  say(stdout, "\n{}{}\n", title, difference.members().empty() ? ": the same" : "");
   for (const Json::Member& member : difference.members()) {
     say(stdout, "  {:<32} {} -> {}\n", member.first, member.second.items()[0].dump(),
         member.second.items()[1].dump());
@@ -528,7 +360,19 @@ Result<int> run_sql(const Arguments& arguments) {
     }
     return {};
   };
-  HR_TRY(opened.sql(arguments.text("query"), take));
+  const double seconds = arguments.number("timeout").value_or(0.0);
+  if (!(seconds >= 0.0 && seconds <= 1e9)) {
+    return Error{Errc::invalid_argument, "--timeout must be 0 (no limit) or more seconds"};
+  }
+  install_interrupt_handler();
+  registry::SelectOptions options;
+  options.timeout = base::Micros(static_cast<int64_t>(seconds * 1e6));
+  options.stop = interrupted;
+  const auto done = opened.sql(arguments.text("query"), take, options);
+  if (!done.ok() && interrupted()) {
+    return kExitInterrupted;
+  }
+  HR_TRY(done);
   if (json) {
     print_json(rows);
   } else if (!names.empty()) {
@@ -597,84 +441,68 @@ Result<registry::Query> selection(const Arguments& arguments, std::string_view p
 
 void print_json(const Json& value) { fmt::print("{}\n", value.dump(2)); }
 
+std::string joined(const std::vector<std::string>& texts) {
+  std::string out;
+  for (const std::string& text : texts) {
+    out += (out.empty() ? "" : ",") + text;
+  }
+  return out;
+}
+
+bool is_of_candidate(const std::string& metric) { return metric.find('.') != std::string::npos; }
+
 std::string number(double value) {
   return std::isnan(value) ? "NaN" : fmt::format("{:.4g}", value);
 }
 
-std::vector<Option> listing_options() {
-  std::vector<Option> list_options = {
-      registry_option(),
-      {.name = "pattern", .help = "NAME (it and all below it), PREFIX/* or PREFIX/**"}};
-  for (Option& option : selection_options()) {
-    list_options.push_back(std::move(option));
-  }
-  const std::vector<Option> more = {
-      {.name = "--sort", .help = "name, created, version or a metric; -mase is descending"},
-      {.name = "--descending", .help = "turn the order round", .kind = OptionKind::flag},
-      {.name = "--latest",
-       .help = "only the newest version of each model",
-       .kind = OptionKind::flag},
-      {.name = "--deleted", .help = "deleted versions too", .kind = OptionKind::flag},
-      {.name = "--metrics", .help = "metrics to show, with commas between them"},
-      {.name = "--limit",
-       .help = "rows at most; 0 = all",
-       .kind = OptionKind::integer,
-       .default_text = "100",
-       .at_least = 0},
-      {.name = "--csv", .help = "comma-separated values", .kind = OptionKind::flag},
-      {.name = "--unpushed",
-       .help = "versions whose hand-over to MLflow is not done",
-       .kind = OptionKind::flag}};
-  list_options.insert(list_options.end(), more.begin(), more.end());
-  return list_options;
-}
-
 std::vector<Command> reading_commands() {
-  return {
-      {.name = "models list",
-       .summary = "list registered versions",
-       .details = "NaN or an absent metric compares as false. Exit code 1: nothing matched.",
-       .examples =
-           {"headrace models list",
-            "headrace models list m4_hourly --where 'mase < seasonal_naive.mase' --sort mase",
-            "headrace models list --latest --csv --limit 0"},
-       .options = listing_options(),
-       .run = runs(run_list)},
-      {.name = "models show",
-       .summary = "show one version: metrics, files, lineage, header",
-       .examples = {"headrace models show m4_hourly/H1@champion"},
-       .options = {registry_option(),
-                   reference_option(),
-                   {.name = "--lineage",
-                    .help = "only where it came from",
-                    .kind = OptionKind::flag}},
-       .run = runs(run_show)},
-      {.name = "models get",
-       .summary = "copy a version's files into a folder",
-       .details = "The model file opens with any safetensors reader.",
-       .examples = {"headrace models get m4_hourly/H1 --out h1/"},
-       .options = {registry_option(),
-                   reference_option(),
-                   {.name = "--out", .help = "folder to write into", .required = true},
-                   {.name = "--onnx", .help = "only ONNX files", .kind = OptionKind::flag}},
-       .run = runs(run_get)},
-      {.name = "models diff",
-       .summary = "compare two versions: header, metrics, norms of the weights",
-       .examples = {"headrace models diff m4_hourly/H1:1 m4_hourly/H1:2"},
-       .options = {registry_option(), reference_option("a"), reference_option("b")},
-       .run = runs(run_diff)},
-      {.name = "models history",
-       .summary = "show what a model's aliases pointed to, and when",
-       .examples = {"headrace models history m4_hourly/H1"},
-       .options = {registry_option(), {.name = "name", .help = "the model", .required = true}},
-       .run = runs(run_history)},
-      {.name = "models sql",
-       .summary = "run one SELECT on the registry's tables",
-       .details = "Reads only. Never open registry.db with another SQLite while headrace runs: "
-                  "look at a copy made by `headrace models backup`.",
-       .examples = {"headrace models sql 'SELECT name, next_version FROM model LIMIT 5'"},
-       .options = {registry_option(), {.name = "query", .help = "one SELECT", .required = true}},
-       .run = runs(run_sql)}};
+  return {list_command(),
+          {.name = "models show",
+           .summary = "show one version: what it is for, metrics, files; lineage and header",
+           .examples = {"headrace models show m4_hourly/H1@champion"},
+           .options = {registry_option(),
+                       reference_option(),
+                       {.name = "--all",
+                        .help = "lineage, header and the metrics of what it was compared with too",
+                        .kind = OptionKind::flag},
+                       {.name = "--lineage",
+                        .help = "only where it came from",
+                        .kind = OptionKind::flag}},
+           .run = runs(run_show)},
+          {.name = "models get",
+           .summary = "copy a version's files into a folder",
+           .details = "The model file opens with any safetensors reader.",
+           .examples = {"headrace models get m4_hourly/H1 --out h1/"},
+           .options = {registry_option(),
+                       reference_option(),
+                       {.name = "--out", .help = "folder to write into", .required = true},
+                       {.name = "--onnx", .help = "only ONNX files", .kind = OptionKind::flag},
+                       {.name = "--force",
+                        .help = "overwrite files that are there",
+                        .kind = OptionKind::flag}},
+           .run = runs(run_get)},
+          {.name = "models diff",
+           .summary = "compare two versions: header, metrics, norms of the weights",
+           .examples = {"headrace models diff m4_hourly/H1:1 m4_hourly/H1:2"},
+           .options = {registry_option(), reference_option("a"), reference_option("b")},
+           .run = runs(run_diff)},
+          {.name = "models history",
+           .summary = "show what a model's aliases pointed to, and when",
+           .examples = {"headrace models history m4_hourly/H1"},
+           .options = {registry_option(), {.name = "name", .help = "the model", .required = true}},
+           .run = runs(run_history)},
+          {.name = "models sql",
+           .summary = "run one SELECT on the registry's tables",
+           .details = "Reads only. Never open registry.db with another SQLite while headrace runs: "
+                      "look at a copy made by `headrace models backup`.",
+           .examples = {"headrace models sql 'SELECT name, next_version FROM model LIMIT 5'"},
+           .options = {registry_option(),
+                       {.name = "query", .help = "one SELECT", .required = true},
+                       {.name = "--timeout",
+                        .help = "seconds it may take; 0 = no limit",
+                        .kind = OptionKind::number,
+                        .default_text = "60"}},
+           .run = runs(run_sql)}};
 }
 
 }  // namespace models

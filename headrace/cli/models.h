@@ -29,6 +29,11 @@ Result<registry::Query> selection(const Arguments& arguments, std::string_view p
 void print_json(const Json& value);
 std::string number(double value);  ///< four digits, "NaN", "inf"
 
+std::string joined(const std::vector<std::string>& texts);  ///< with commas between them
+/// A metric of what was compared with a version, such as "seasonal_naive.mase".
+bool is_of_candidate(const std::string& metric);
+
+Command list_command();
 std::vector<Command> reading_commands();
 std::vector<Command> changing_commands();
 

@@ -95,6 +95,41 @@ void print_done(const Arguments& arguments, const char* key, const std::vector<s
   say(stderr, "{}{}\n", sentence, arguments.flag("dry-run") ? " (dry run)" : "");
 }
 
+/// The model of a reference; a bare name may have no version that is ready.
+Result<std::string> name_of(const Registry& opened, const registry::Reference& reference) {
+  if (!reference.name.empty()) {
+    return reference.name;
+  }
+  HR_TRY(const Version version, opened.find(reference));
+  return version.name;
+}
+
+/// What `set_alias` would change.
+Result<registry::AliasChange> planned(const Registry& opened, const registry::Reference& reference,
+                                      const std::string& name, const Arguments& arguments) {
+  registry::AliasChange change;
+  const auto now = opened.find(name + "@" + arguments.text("name"));
+  change.from_version = now.ok() ? now->version : 0;
+  if (!arguments.flag("remove")) {
+    HR_TRY(const Version wanted, opened.find(reference));
+    change.to_version = wanted.version;
+  }
+  return change;
+}
+
+/// "sales/north@champion: version 2 (before: 1)".
+std::string change_text(const std::string& name, const std::string& alias,
+                        const registry::AliasChange& change) {
+  const auto text = [](int64_t version) {
+    return version == 0 ? std::string("none") : std::to_string(version);
+  };
+  return fmt::format("{}@{}: {}{} (before: {})", name, alias,
+                     change.to_version == 0 ? "" : "version ", text(change.to_version),
+                     text(change.from_version));
+}
+
+Json version_json(int64_t version) { return version == 0 ? Json() : Json(version); }
+
 Result<int> run_alias(const Arguments& arguments) {
   HR_TRY(auto opened, open_registry(arguments, Access::write));
   const std::string alias = arguments.text("name");
@@ -105,15 +140,36 @@ Result<int> run_alias(const Arguments& arguments) {
   options.remove = arguments.flag("remove");
   options.reason = arguments.text("reason");
   std::vector<std::string> done;
+  std::vector<std::string> lines;
+  Json changes = Json::array();
   for (const AliasTarget& target : targets) {
-    if (!arguments.flag("dry-run")) {
-      HR_TRY(opened.set_alias(target.reference, alias, options));
+    HR_TRY(const auto name, name_of(opened, target.reference));
+    registry::AliasChange change;
+    if (arguments.flag("dry-run")) {
+      HR_TRY(change, planned(opened, target.reference, name, arguments));
+    } else {
+      HR_TRY(change, opened.set_alias(target.reference, alias, options));
     }
     done.push_back(target.text);
+    lines.push_back(change_text(name, alias, change));
+    changes.push_back(Json::object({{"name", name},
+                                    {"alias", alias},
+                                    {"from", version_json(change.from_version)},
+                                    {"to", version_json(change.to_version)}}));
   }
-  print_done(arguments, "versions", done,
-             fmt::format("alias {} {} for {} models", alias, options.remove ? "removed" : "set",
-                         done.size()));
+  if (arguments.flag("json")) {
+    Json versions = Json::array();
+    for (const std::string& one : done) {
+      versions.push_back(one);
+    }
+    print_json(Json::object({{"versions", std::move(versions)},
+                             {"changes", std::move(changes)},
+                             {"dry_run", arguments.flag("dry-run")}}));
+  } else {
+    print_done(arguments, "versions", lines,
+               fmt::format("alias {} {} for {} models", alias, options.remove ? "removed" : "set",
+                           done.size()));
+  }
   return done.empty() ? kExitFailed : kExitOk;
 }
 
@@ -139,8 +195,15 @@ Result<int> run_tag(const Arguments& arguments) {
   return kExitOk;
 }
 
-bool confirmed(size_t count) {
-  fmt::print(stderr, "delete {} versions? [y/N] ", count);
+/// Whether to delete `what`: as the person says who sits there; where nobody does, by --yes alone.
+Result<bool> confirmed(const Arguments& arguments, const std::string& what) {
+  if (arguments.flag("dry-run") || arguments.flag("yes")) {
+    return true;
+  }
+  if (::isatty(STDIN_FILENO) == 0) {
+    return Error{Errc::invalid_argument, what + " would be deleted; add --yes"};
+  }
+  fmt::print(stderr, "delete {}? [y/N] ", what);
   char answer[16] = {};
   return std::fgets(answer, sizeof answer, stdin) != nullptr &&
          (answer[0] == 'y' || answer[0] == 'Y');
@@ -158,14 +221,9 @@ Result<int> delete_all(const Arguments& arguments, Registry* opened, const std::
   if (!is_pattern(text)) {  // a name alone means that model, not what lies below it
     std::erase_if(versions, [&](const Version& version) { return version.name != text; });
   }
-  if (!arguments.flag("dry-run") && !arguments.flag("yes")) {
-    if (::isatty(STDIN_FILENO) == 0) {
-      return Error{Errc::invalid_argument,
-                   fmt::format("{} versions would be deleted; add --yes", versions.size())};
-    }
-    if (!confirmed(versions.size())) {
-      return kExitFailed;
-    }
+  HR_TRY(const bool go_on, confirmed(arguments, fmt::format("{} versions", versions.size())));
+  if (!go_on) {
+    return kExitFailed;
   }
   std::vector<std::string> done;
   for (const Version& version : versions) {
@@ -190,6 +248,10 @@ Result<int> run_delete(const Arguments& arguments) {
     return delete_all(arguments, &opened, text);
   }
   HR_TRY(const Version version, opened.find(reference));
+  HR_TRY(const bool go_on, confirmed(arguments, version.reference()));
+  if (!go_on) {
+    return kExitFailed;
+  }
   if (!arguments.flag("dry-run")) {
     HR_TRY(opened.remove(reference, arguments.flag("force")));
   }

@@ -44,7 +44,7 @@ void add_point(std::span<const double> training, std::span<const double> actual,
 /// Score one forecast and the naive ones beside it.
 void score(std::span<const double> training, std::span<const double> actual,
            const Forecast& forecast, int season, Comparison* out) {
-  out->model.add(forecast.id, std::string(method_name(forecast.method)),
+  out->model.add(forecast.id, made_by(forecast),
                  {training, actual, forecast.quantile(0.5), forecast.mean, forecast.levels,
                   forecast.quantiles, forecast.samples, season});
   const auto horizon = static_cast<int>(actual.size());

@@ -71,6 +71,7 @@ struct Forecast {
   int64_t start_us = 0;  ///< stamp of the first step forecast
   int horizon = 0;
   Method method = Method::deepar;
+  bool with_naive = false;        ///< averaged with seasonal naive, see Model::naive_share
   std::vector<double> levels;     ///< quantile levels, ascending
   std::vector<double> quantiles;  ///< [levels][horizon]
   std::vector<double> mean;       ///< [horizon]
@@ -80,6 +81,11 @@ struct Forecast {
   /// Values of one level; the level must be one of `levels` (HR_CHECK).
   HR_API std::span<const double> quantile(double level) const;
 };
+
+/// What made a forecast, as tables and scores say it: a method's name, "deepar+naive" where it was
+/// averaged; and back. `invalid_argument`: no such method.
+HR_API std::string made_by(const Forecast& forecast);
+HR_API Result<void> set_made_by(std::string_view text, Forecast* forecast);
 
 struct Forecasts {
   std::vector<Forecast> items;    ///< in the order of the series, without those that failed

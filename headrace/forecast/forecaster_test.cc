@@ -427,7 +427,7 @@ TEST_CASE("lags without a value in half of the training range are left out with 
   options.lags = {};
   const Trained trained = train_local(wave("A", 100), options).value();
   CHECK(trained.model.spec.lags.back() == 47);  // 100 - 6 held out = 94, half of it is 47
-  CHECK(notes_mention(trained, "lags left out (48-49"));
+  CHECK(notes_mention(trained, "look back 48-49"));
   options.max_lag = "all";
   CHECK(train_local(wave("A", 100), options).value().model.spec.lags.back() == 721);
   options.max_lag = "25";

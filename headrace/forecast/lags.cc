@@ -79,17 +79,17 @@ std::string lag_list(const std::vector<int>& lags) {
   return text;
 }
 
-LagChoice split(const std::vector<int>& lags, int64_t lag_max, std::string_view why) {
+/// Lags up to `lag_max`; the others go to `dropped`.
+LagChoice split(const std::vector<int>& lags, int64_t lag_max, std::vector<int>* dropped) {
   LagChoice choice;
-  std::vector<int> dropped;
   for (const int lag : lags) {
-    (lag <= lag_max || choice.lags.empty() ? choice.lags : dropped).push_back(lag);
-  }
-  if (!dropped.empty()) {
-    choice.note = fmt::format("{} lag{} left out ({}): {}", dropped.size(),
-                              dropped.size() == 1 ? "" : "s", lag_list(dropped), why);
+    (lag <= lag_max || choice.lags.empty() ? choice.lags : *dropped).push_back(lag);
   }
   return choice;
+}
+
+std::string count_text(const std::vector<int>& lags) {
+  return fmt::format("{} lag{} left out", lags.size(), lags.size() == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -131,13 +131,25 @@ std::vector<int> default_lags(const Frequency& frequency) {
 }
 
 LagChoice usable_lags(const std::vector<int>& lags, int64_t length) {
-  return split(
-      lags, length / 2,
-      fmt::format("over half of the {} training positions have no value that far back", length));
+  std::vector<int> dropped;
+  LagChoice choice = split(lags, length / 2, &dropped);
+  if (!dropped.empty()) {
+    choice.note = fmt::format(
+        "the history is too short to look back {} steps ({}): over half of the {} steps to train "
+        "on have no value that long before; max_lag \"all\" keeps them",
+        lag_list(dropped), count_text(dropped), length);
+  }
+  return choice;
 }
 
 LagChoice lags_up_to(const std::vector<int>& lags, int lag_max) {
-  return split(lags, lag_max, fmt::format("max_lag is {}", lag_max));
+  std::vector<int> dropped;
+  LagChoice choice = split(lags, lag_max, &dropped);
+  if (!dropped.empty()) {
+    choice.note =
+        fmt::format("{} ({}): max_lag is {}", count_text(dropped), lag_list(dropped), lag_max);
+  }
+  return choice;
 }
 
 }  // namespace headrace::forecast

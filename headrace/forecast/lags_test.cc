@@ -66,8 +66,9 @@ TEST_CASE("default lags are the reference's for every frequency and multiple") {
 TEST_CASE("lags that few training positions can see are left out with a note") {
   const LagChoice choice = usable_lags({1, 2, 24, 350, 351, 719, 720}, 700);
   CHECK(choice.lags == std::vector<int>{1, 2, 24, 350});
-  CHECK(choice.note.find("3 lags left out (351, 719-720)") != std::string::npos);
-  CHECK(choice.note.find("700 training positions") != std::string::npos);
+  CHECK(choice.note ==
+        "the history is too short to look back 351, 719-720 steps (3 lags left out): over half of "
+        "the 700 steps to train on have no value that long before; max_lag \"all\" keeps them");
 
   CHECK(usable_lags({1, 2, 3}, 700).note.empty());
   CHECK(usable_lags({1, 2, 3}, 1).lags == std::vector<int>{1});

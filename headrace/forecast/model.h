@@ -14,6 +14,7 @@
 #include "headrace/base/result.h"
 #include "headrace/forecast/frequency.h"
 #include "headrace/forecast/network.h"
+#include "headrace/forecast/series.h"
 #include "headrace/forecast/time_features.h"
 
 namespace headrace::forecast {
@@ -85,6 +86,7 @@ struct Model {
   std::string instruction_set;  ///< that trained it: other sets give other last bits
   Json options;                 ///< as resolved for training
   Json training;                ///< steps, best_step, loss, seconds, epochs, ...
+  ColumnNames columns;  ///< of the table it was trained on: what a forecast reads by default
 };
 
 /// One named tensor of 32-bit floats, row-major.
@@ -97,7 +99,7 @@ struct Tensor {
 /// The portable form (docs/formats/forecast-model.md). The header has the fields `kind` (the
 /// method), `frequency`, `horizon`, `context`, `season`, `lags`, `features`, `cardinalities`,
 /// `dictionaries`, `scale`, `distribution`, `network`, `members`, `instruction_set`, `options`,
-/// `training`. Tensors carry torch's names; those of members after the first begin with
+/// `training`, `columns`. Tensors carry torch's names; those of members after the first begin with
 /// "member.N.". Equal models give equal headers and tensors.
 struct ModelData {
   Json header;

@@ -282,6 +282,10 @@ Json model_header(const Model& model, bool with_item_numbers) {
       {"instruction_set", model.instruction_set},
       {"options", model.options},
   });
+  if (const ColumnNames& names = model.columns; !names.empty()) {
+    header.set("columns",
+               Json::object({{"id", names.id}, {"time", names.time}, {"target", names.target}}));
+  }
   if (with_item_numbers) {
     header.set("naive_share", model.naive_share);
     header.set("training", model.training);
@@ -308,6 +312,12 @@ Result<Model> read_model_header(const Json& header, int64_t* members) {
   }
   if (const Json* training = header.find("training"); training != nullptr) {
     model.training = *training;
+  }
+  if (header.find("columns") != nullptr) {
+    if (const Json* columns = reader.field("columns", Json::Kind::object); columns != nullptr) {
+      model.columns = {columns->get_string("id"), columns->get_string("time"),
+                       columns->get_string("target")};
+    }
   }
   if (header.find("naive_share") != nullptr) {
     model.naive_share = reader.number("naive_share");

@@ -108,4 +108,19 @@ std::string option_text(const Json& value) {
   return text;
 }
 
+Error unknown_option(std::string_view name, std::span<const std::string_view> known) {
+  if (name == "frequency" || name == "freq") {
+    return Error{Errc::invalid_argument,
+                 fmt::format("forecast: there is no option \"{}\"; the frequency is told with the "
+                             "table (--frequency, \"frequency\" beside \"table\", "
+                             "forecast.Table(frequency=))",
+                             name)};
+  }
+  const std::string nearest = nearest_name(name, known);
+  return Error{Errc::invalid_argument,
+               fmt::format("forecast: there is no option \"{}\"{}", name,
+                           nearest.empty() ? "; `headrace forecast train --help` lists them"
+                                           : fmt::format("; did you mean \"{}\"?", nearest))};
+}
+
 }  // namespace headrace::forecast::internal

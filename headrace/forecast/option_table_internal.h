@@ -201,6 +201,9 @@ std::vector<OptionInfo> list_options(const std::vector<OptionField<T>>& fields) 
   return list;
 }
 
+/// There is none of this name; which one may be meant.
+Error unknown_option(std::string_view name, std::span<const std::string_view> known);
+
 template <typename T>
 Result<void> set_field(const std::vector<OptionField<T>>& fields, T* options, std::string_view name,
                        const Json& value) {
@@ -218,11 +221,7 @@ Result<void> set_field(const std::vector<OptionField<T>>& fields, T* options, st
     }
     return {};
   }
-  const std::string nearest = nearest_name(name, names);
-  return Error{Errc::invalid_argument,
-               fmt::format("forecast: there is no option \"{}\"{}", name,
-                           nearest.empty() ? "; `headrace forecast train --help` lists them"
-                                           : fmt::format("; did you mean \"{}\"?", nearest))};
+  return unknown_option(name, names);
 }
 
 template <typename T>

@@ -12,6 +12,51 @@ using internal::OptionField;
 
 namespace {
 
+/// Names that GluonTS, Darts, NeuralForecast and others have, and ours.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"prediction_length", "horizon"},
+    {"forecast_horizon", "horizon"},
+    {"output_chunk_length", "horizon"},
+    {"h", "horizon"},
+    {"fh", "horizon"},
+    {"context_length", "context"},
+    {"input_chunk_length", "context"},
+    {"input_size", "context"},
+    {"season_length", "season"},
+    {"seasonality", "season"},
+    {"lags_seq", "lags"},
+    {"distr_output", "distribution"},
+    {"hidden_size", "hidden"},
+    {"hidden_dim", "hidden"},
+    {"num_cells", "hidden"},
+    {"num_layers", "layers"},
+    {"n_rnn_layers", "layers"},
+    {"dropout_rate", "dropout"},
+    {"max_epochs", "epochs"},
+    {"num_epochs", "epochs"},
+    {"n_epochs", "epochs"},
+    {"batch_size", "batch"},
+    {"num_batches_per_epoch", "batches_per_epoch"},
+    {"lr", "learning_rate"},
+    {"random_state", "seed"},
+    {"random_seed", "seed"},
+    {"num_samples", "samples"},
+    {"num_parallel_samples", "samples"},
+    {"quantile_levels", "quantiles"},
+    {"n_windows", "windows"},
+    {"freq", "frequency"},
+    {"id_col", "id"},
+    {"id_column", "id"},
+    {"item_id", "id"},
+    {"unique_id", "id"},
+    {"time_col", "time"},
+    {"time_column", "time"},
+    {"timestamp", "time"},
+    {"timestamp_column", "time"},
+    {"target_col", "target"},
+    {"target_column", "target"},
+};
+
 std::vector<OptionField<TrainOptions>> task_fields() {
   using T = TrainOptions;
   return {
@@ -279,8 +324,23 @@ Json to_json(const BacktestOptions& options) {
   return internal::fields_to_json(backtest_fields(), options);
 }
 
+std::vector<std::string_view> names_elsewhere(std::string_view option) {
+  std::vector<std::string_view> out;
+  for (const auto& [theirs, ours] : kElsewhere) {
+    if (ours == option) {
+      out.push_back(theirs);
+    }
+  }
+  return out;
+}
+
 std::string nearest_name(std::string_view name, std::span<const std::string_view> known) {
   constexpr size_t kFarthest = 3;
+  for (const auto& [theirs, ours] : kElsewhere) {
+    if (theirs == name && std::ranges::find(known, ours) != known.end()) {
+      return std::string(ours);
+    }
+  }
   std::string nearest;
   size_t best = kFarthest + 1;
   for (const std::string_view candidate : known) {

@@ -134,7 +134,12 @@ HR_API Json to_json(const BacktestOptions& options);
 /// horizon must be given, monitor needs a validation tail, ...).
 HR_API Result<TrainOptions> resolve(const TrainOptions& options, Scope scope);
 
-/// The name of `known` that is nearest to `name` (edit distance at most 3), or "".
+/// Names that other libraries have for an option, a frequency or a column here: "prediction_length"
+/// for "horizon".
+HR_API std::vector<std::string_view> names_elsewhere(std::string_view option);
+
+/// The name of `known` that is nearest to `name` (edit distance at most 3), or that `name` has
+/// elsewhere, or "".
 HR_API std::string nearest_name(std::string_view name, std::span<const std::string_view> known);
 
 }  // namespace headrace::forecast

@@ -78,6 +78,24 @@ TEST_CASE("an unknown option is an error with the nearest name") {
   CHECK(message_of(set_option(&predict, "sample", 3)).find("\"samples\"") != std::string::npos);
 }
 
+TEST_CASE("an option by the name it has elsewhere is an error with its name here") {
+  TrainOptions options;
+  for (const auto& [theirs, ours] : {std::pair("prediction_length", "horizon"),
+                                     {"context_length", "context"},
+                                     {"num_layers", "layers"},
+                                     {"max_epochs", "epochs"},
+                                     {"lr", "learning_rate"}}) {
+    CHECK(message_of(set_option(&options, theirs, 1)) ==
+          std::string("forecast: there is no option \"") + theirs + "\"; did you mean \"" + ours +
+              "\"?");
+  }
+  CHECK(message_of(set_option(&options, "freq", "D")) ==
+        "forecast: there is no option \"freq\"; the frequency is told with the table "
+        "(--frequency, \"frequency\" beside \"table\", forecast.Table(frequency=))");
+  PredictOptions predict;
+  CHECK(message_of(set_option(&predict, "num_samples", 3)).ends_with("did you mean \"samples\"?"));
+}
+
 TEST_CASE("values out of range and of the wrong type are errors that say the range") {
   TrainOptions options;
   CHECK(message_of(set_option(&options, "epochs", 0)) ==

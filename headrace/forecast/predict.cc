@@ -16,6 +16,8 @@ namespace headrace::forecast {
 
 namespace {
 
+constexpr const char* kWithNaive = "+naive";
+
 constexpr int64_t kSamplesAtOnce = 4 << 20;  // floats of paths held for one group of items
 
 Result<void> go_on(const std::function<bool()>& stop) {
@@ -84,6 +86,7 @@ Forecast empty_forecast(const Model& model, const Series& series, const PredictO
   forecast.start_us = series.stamp(series.length());
   forecast.horizon = options.horizon;
   forecast.method = model.method;
+  forecast.with_naive = model.method == Method::deepar && model.naive_share > 0.0;
   forecast.levels = options.quantiles;
   return forecast;
 }
@@ -226,6 +229,19 @@ std::span<const double> Forecast::quantile(double level) const {
   const auto index = static_cast<size_t>(found - levels.begin());
   return std::span(quantiles).subspan(index * static_cast<size_t>(horizon),
                                       static_cast<size_t>(horizon));
+}
+
+std::string made_by(const Forecast& forecast) {
+  return std::string(method_name(forecast.method)) + (forecast.with_naive ? kWithNaive : "");
+}
+
+Result<void> set_made_by(std::string_view text, Forecast* forecast) {
+  forecast->with_naive = text.ends_with(kWithNaive);
+  if (forecast->with_naive) {
+    text.remove_suffix(std::string_view(kWithNaive).size());
+  }
+  HR_TRY(forecast->method, parse_method(text));
+  return {};
 }
 
 Result<Forecasts> predict(const Model& model, std::span<const Series> series,

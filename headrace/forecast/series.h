@@ -34,6 +34,16 @@ struct Series {
   HR_API Series without_last(int64_t count) const;
 };
 
+/// Which columns of a long table hold what; "" = not known.
+struct ColumnNames {
+  std::string id;
+  std::string time;
+  std::string target;
+
+  bool empty() const { return id.empty() && time.empty() && target.empty(); }
+  bool operator==(const ColumnNames&) const = default;
+};
+
 /// A failed item of a run; the others go on.
 struct ItemError {
   std::string item;
@@ -78,7 +88,8 @@ struct SeriesSet {
   std::vector<ItemError> errors;  ///< items left out: duplicate or off-grid stamps, infinite
                                   ///< values, null stamps, covariates that change, nothing observed
   std::vector<std::string>
-      notes;  ///< sentences for the log: guessed frequency, gaps, filled covariates
+      notes;            ///< sentences for the log: guessed frequency, gaps, filled covariates
+  ColumnNames columns;  ///< of the table they were read from; who reads it says them
 };
 
 /// Sort the rows of each item by stamp and lay them on the grid; steps without a row become

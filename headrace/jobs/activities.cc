@@ -141,6 +141,7 @@ Result<Json> run_train_global(WorkerState* state, const flow::ActivityCall& call
   context.threads = properties.threads;
   HR_TRY(auto trained, forecast::train_global(table.set.series, properties.train, context));
   print_notes(trained.notes);
+  trained.model.columns = table.set.columns;
 
   ModelRecord record;
   record.name = properties.model;
@@ -173,6 +174,7 @@ ItemForecast stored_item(LocalOutcome outcome, std::string reference) {
   item.winner = outcome.winner;
   item.model = std::move(reference);
   item.season = outcome.model.spec.season;
+  item.columns = outcome.model.columns;
   item.seconds = outcome.seconds;
   item.notes = std::move(outcome.notes);
   for (const forecast::CandidateScore& score : outcome.scores) {
@@ -210,6 +212,7 @@ Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
   }
   HR_TRY(LocalOutcome outcome, train_one(table.set.series.front(), plan));
   print_notes(outcome.notes);
+  outcome.model.columns = table.set.columns;
 
   ModelRecord record;
   record.name = properties.model + "/" + registry::encode_segment(properties.item);

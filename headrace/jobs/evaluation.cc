@@ -20,10 +20,12 @@ namespace headrace::jobs {
 namespace {
 
 constexpr std::string_view kFileName = "evaluation.json";
+constexpr std::string_view kAsChosen = "as_chosen";  // in the place of a candidate
+
+using Forecasts = std::map<std::string, ItemForecast>;  // by item
 
 /// Items with the metrics of the model and of the naive methods, by id.
-Json item_metrics(const forecast::Comparison& comparison,
-                  const std::map<std::string, ItemForecast>& forecasts) {
+Json item_metrics(const forecast::Comparison& comparison, const Forecasts& forecasts) {
   Json items = Json::object();
   const auto& model = comparison.model.items();
   for (const auto& item : model) {
@@ -46,7 +48,7 @@ Json item_metrics(const forecast::Comparison& comparison,
   return items;
 }
 
-Json winners_of(const std::map<std::string, ItemForecast>& forecasts) {
+Json winners_of(const Forecasts& forecasts) {
   std::map<std::string, int64_t> counts;
   for (const auto& [id, item] : forecasts) {
     ++counts[item.winner];
@@ -58,9 +60,35 @@ Json winners_of(const std::map<std::string, ItemForecast>& forecasts) {
   return out;
 }
 
-std::string summary_text(const Json& summary) {
-  std::string text = fmt::format("{:<16} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}\n", "method", "MASE",
-                                 "median", "sMAPE", "OWA", "mean_wQL", "cover 80");
+/// "chosen: 3 local, 1 global+naive".
+std::string chosen_text(const Json& summary) {
+  std::string text;
+  for (const auto& [name, count] : summary.at("winners").members()) {
+    text += fmt::format("{} {} {}", text.empty() ? "chosen:" : ",", count.integer(), name);
+  }
+  return text + "\n";
+}
+
+/// The season that all models were told; 0, by frequency, when they differ.
+int common_season(const Forecasts& forecasts) {
+  const int first = forecasts.begin()->second.season;
+  const bool same = std::all_of(forecasts.begin(), forecasts.end(),
+                                [&](const auto& one) { return one.second.season == first; });
+  return same ? first : 0;
+}
+
+/// What was settled for all items.
+std::string settled_text(const Forecasts& forecasts) {
+  const forecast::Forecast& one = forecasts.begin()->second.forecast;
+  const int season = common_season(forecasts);
+  return fmt::format("frequency {}, season {}, horizon {}\n", one.frequency.name(),
+                     season > 0 ? season : forecast::season_length(one.frequency), one.horizon);
+}
+
+std::string summary_text(const Json& summary, const Forecasts& forecasts) {
+  std::string text = settled_text(forecasts);
+  text += fmt::format("{:<16} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}\n", "method", "MASE", "median",
+                      "sMAPE", "OWA", "mean_wQL", "cover 80");
   const auto line = [&](std::string_view label, const Json& m) {
     text += fmt::format("{:<16} {:>8.3f} {:>8.3f} {:>8.2f} {:>8.3f} {:>9.4f} {:>8.1f}%\n", label,
                         m.get_number("mase", NAN), m.get_number("median_mase", NAN),
@@ -70,15 +98,10 @@ std::string summary_text(const Json& summary) {
   line("headrace", summary.at("model"));
   line("seasonal naive", summary.at("seasonal_naive"));
   line("Naive2", summary.at("naive2"));
-  text += "chosen:";
-  for (const auto& [name, count] : summary.at("winners").members()) {
-    text += fmt::format(" {} {}", count.integer(), name);
-  }
-  return text;
+  return text + chosen_text(summary);
 }
 
-Json summary_of(const forecast::Comparison& comparison,
-                const std::map<std::string, ItemForecast>& forecasts) {
+Json summary_of(const forecast::Comparison& comparison, const Forecasts& forecasts) {
   Json summary = Json::object();
   summary.set("items", static_cast<int64_t>(comparison.model.items().size()));
   summary.set("judged_on", "actuals");
@@ -94,49 +117,129 @@ Json summary_of(const forecast::Comparison& comparison,
     constant.push_back(id);
   }
   summary.set("constant_items", std::move(constant));
-  summary.set("text", summary_text(summary));
+  summary.set("text", summary_text(summary, forecasts));
   return summary;
 }
 
-/// Without actual values: the means of the backtest scores, by candidate and metric. Each item
-/// weighs the same, so that its mean_wql becomes "mean_item_wql".
-Json backtest_summary(const std::map<std::string, ItemForecast>& forecasts) {
-  std::map<std::string, std::map<std::string, std::pair<double, int64_t>>> sums;
+using Scores = std::map<std::string, std::map<std::string, double>>;  // by candidate, by metric
+
+/// How many items each candidate was scored on.
+std::map<std::string, int64_t> counts_of(const Forecasts& forecasts) {
+  std::map<std::string, int64_t> counts;
   for (const auto& [id, item] : forecasts) {
     for (const auto& [candidate, metrics] : item.scores) {
-      for (const auto& [metric, value] : metrics) {
-        const std::string name = metric == "mean_wql" ? "mean_item_wql" : metric;
-        if (std::isfinite(value)) {
-          auto& [sum, count] = sums[candidate][name];
-          sum += value;
-          ++count;
-        }
+      ++counts[candidate];
+    }
+  }
+  return counts;
+}
+
+/// The candidates that most items have. Those of single items, such as a combination or what a
+/// short series falls back to, have averages of their own alone.
+std::vector<std::string> compared(const std::map<std::string, int64_t>& counts) {
+  int64_t most = 0;
+  for (const auto& [candidate, count] : counts) {
+    most = std::max(most, count);
+  }
+  std::vector<std::string> out;
+  for (const auto& [candidate, count] : counts) {
+    if (!candidate.ends_with("+naive") && 2 * count >= most) {
+      out.push_back(candidate);
+    }
+  }
+  return out;
+}
+
+/// The scores of the items that all of `candidates` were scored on, with that of what was chosen.
+std::vector<Scores> common_scores(const Forecasts& forecasts,
+                                  const std::vector<std::string>& candidates) {
+  std::vector<Scores> out;
+  for (const auto& [id, item] : forecasts) {
+    const Scores& scores = item.scores;
+    const bool all = std::ranges::all_of(
+        candidates, [&](const std::string& name) { return scores.contains(name); });
+    if (all && !scores.empty()) {
+      out.push_back(scores);
+      if (const auto taken = scores.find(item.winner); taken != scores.end()) {
+        out.back()[std::string(kAsChosen)] = taken->second;
       }
     }
   }
-  Json summary = Json::object({{"items", static_cast<int64_t>(forecasts.size())},
-                               {"judged_on", "backtest"},
-                               {"winners", winners_of(forecasts)}});
-  std::string text = "mean over items of the backtest scores\n";
-  for (const auto& [candidate, metrics] : sums) {
-    Json out = Json::object();
-    for (const auto& [name, pair] : metrics) {
-      out.set(name, pair.first / static_cast<double>(pair.second));
-    }
-    text += fmt::format("{:<16} MASE {:.3f}  wQL {:.4f}\n", candidate, out.get_number("mase", NAN),
-                        out.get_number("mean_item_wql", NAN));
-    summary.set(candidate, std::move(out));
-  }
-  summary.set("text", text);
-  return summary;
+  return out;
 }
 
-/// The season that all models were told; 0, by frequency, when they differ.
-int common_season(const std::map<std::string, ItemForecast>& forecasts) {
-  const int first = forecasts.begin()->second.season;
-  const bool same = std::all_of(forecasts.begin(), forecasts.end(),
-                                [&](const auto& one) { return one.second.season == first; });
-  return same ? first : 0;
+/// Means by metric of one candidate. An item counts for a metric where all of `candidates` have a
+/// finite value of it. Each item weighs the same, so that its mean_wql becomes "mean_item_wql".
+Json means_of(const std::string& candidate, const std::vector<Scores>& items,
+              const std::vector<std::string>& candidates) {
+  std::map<std::string, std::pair<double, int64_t>> sums;
+  for (const Scores& scores : items) {
+    const auto own = scores.find(candidate);
+    if (own == scores.end()) {
+      continue;
+    }
+    for (const auto& [metric, value] : own->second) {
+      const bool finite = std::ranges::all_of(candidates, [&](const std::string& name) {
+        const auto& metrics = scores.at(name);
+        const auto other = metrics.find(metric);
+        return other != metrics.end() && std::isfinite(other->second);
+      });
+      if (finite && std::isfinite(value)) {
+        auto& [sum, count] = sums[metric == "mean_wql" ? "mean_item_wql" : metric];
+        sum += value;
+        ++count;
+      }
+    }
+  }
+  Json out = Json::object();
+  for (const auto& [name, pair] : sums) {
+    out.set(name, pair.first / static_cast<double>(pair.second));
+  }
+  return out;
+}
+
+std::string score_text(const Json& means, const char* name, bool shown, int digits) {
+  const double value = means.get_number(name, NAN);
+  return shown && std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
+/// Without actual values: backtest scores, comparable ones.
+Json backtest_summary(const Forecasts& forecasts) {
+  auto counts = counts_of(forecasts);
+  const std::vector<std::string> candidates = compared(counts);
+  const std::vector<Scores> items = common_scores(forecasts, candidates);
+  const auto total = static_cast<int64_t>(forecasts.size());
+  const auto common = std::ssize(items);
+  Json summary = Json::object({{"items", total},
+                               {"judged_on", "backtest"},
+                               {"common_items", int64_t{common}},
+                               {"winners", winners_of(forecasts)}});
+  std::string text = settled_text(forecasts);
+  text += fmt::format(
+      "backtest scores, means over the {} of {} items that each method with a mean "
+      "was scored on\n{:<16} {:>6}  {:>6} {:>8} {:>9}\n",
+      common, total, "method", "chosen", "scored", "MASE", "mean_wQL");
+  const auto line = [&](const std::string& label, int64_t chosen, int64_t scored, bool shown,
+                        const Json& means) {
+    text += fmt::format("{:<16} {:>6}  {:>6} {:>8} {:>9}\n", label, chosen, scored,
+                        score_text(means, "mase", shown, 3),
+                        score_text(means, "mean_item_wql", shown, 4));
+  };
+  for (const auto& [candidate, count] : counts) {
+    Json means = means_of(candidate, items, candidates);
+    line(candidate, summary.at("winners").get_integer(candidate), count,
+         std::ranges::find(candidates, candidate) != candidates.end(), means);
+    means.set("items", count);
+    summary.set(candidate, std::move(means));
+  }
+  Json taken = means_of(std::string(kAsChosen), items, candidates);
+  const int64_t scored = std::ranges::count_if(
+      forecasts, [](const auto& one) { return one.second.scores.contains(one.second.winner); });
+  line("as chosen", total, scored, true, taken);
+  taken.set("items", scored);
+  summary.set(kAsChosen, std::move(taken));
+  summary.set("text", text + chosen_text(summary));
+  return summary;
 }
 
 }  // namespace
@@ -176,8 +279,9 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
   for (const auto& [id, item] : stored) {
     forecasts.push_back(item.forecast);
   }
-  HR_TRY(write_forecasts(run_folder / "forecasts.parquet", forecasts));
-  HR_TRY(write_forecasts(run_folder / "forecasts.csv", forecasts));
+  const forecast::ColumnNames& names = stored.begin()->second.columns;
+  HR_TRY(write_forecasts(run_folder / "forecasts.parquet", forecasts, names));
+  HR_TRY(write_forecasts(run_folder / "forecasts.csv", forecasts, names));
 
   Json document = Json::object({{"table", to_json(table)}, {"actuals", to_json(actuals)}});
   if (actuals.url.empty()) {

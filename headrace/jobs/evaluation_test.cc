@@ -131,6 +131,48 @@ TEST_CASE("without actual values the backtests are summed up") {
   CHECK(summary->at("winners").get_integer("seasonal_naive") == 1);
 }
 
+TEST_CASE("candidates are averaged over the items that all were scored on, and counted") {
+  const TestFolder run;
+  const auto item = [](const std::string& id, const std::string& winner,
+                       const std::map<std::string, double>& mase) {
+    ItemForecast out = example_forecast(id);
+    out.winner = winner;
+    out.season = 7;
+    out.scores.clear();
+    for (const auto& [name, value] : mase) {
+      out.scores[name] = {{"mase", value}, {"mean_wql", value / 10}};
+    }
+    return out;
+  };
+  // "d" is too short for a model of its own: averages with it would flatter the global one.
+  store(run.path(),
+        {item("a", "local", {{"global", 3.0}, {"local", 1.0}, {"seasonal_naive", 4.0}}),
+         item("b", "global+naive",
+              {{"global", 2.0}, {"local", 3.0}, {"seasonal_naive", 3.0}, {"global+naive", 1.5}}),
+         item("c", "seasonal_naive", {{"global", 4.0}, {"local", 5.0}, {"seasonal_naive", 2.0}}),
+         item("d", "global", {{"global", 0.1}, {"seasonal_naive", 0.2}})});
+
+  const auto summary = evaluate_run(run.path(), TableSpec(), TableSpec());
+
+  REQUIRE(summary.ok());
+  CHECK(summary->get_integer("common_items") == 3);
+  CHECK(summary->at("global").get_number("mase") == doctest::Approx((3.0 + 2.0 + 4.0) / 3));
+  CHECK(summary->at("global").get_integer("items") == 4);
+  CHECK(summary->at("local").get_number("mase") == doctest::Approx((1.0 + 3.0 + 5.0) / 3));
+  CHECK(summary->at("local").get_integer("items") == 3);
+  CHECK(summary->at("as_chosen").get_number("mase") == doctest::Approx((1.0 + 1.5 + 2.0) / 3));
+  CHECK(summary->get_string("text") ==
+        "frequency D, season 7, horizon 2\n"
+        "backtest scores, means over the 3 of 4 items that each method with a mean was scored on\n"
+        "method           chosen  scored     MASE  mean_wQL\n"
+        "global                1       4    3.000    0.3000\n"
+        "global+naive          1       1        -         -\n"
+        "local                 1       3    3.000    0.3000\n"
+        "seasonal_naive        1       4    3.000    0.3000\n"
+        "as chosen             4       4    1.500    0.1500\n"
+        "chosen: 1 global, 1 global+naive, 1 local, 1 seasonal_naive\n");
+}
+
 TEST_CASE("a run without forecasts says where their absence is explained") {
   const TestFolder run;
   const auto summary = evaluate_run(run.path(), TableSpec(), TableSpec());

@@ -65,8 +65,10 @@ Json to_json(const ItemForecast& item, base::Micros now) {
                        {"winner", item.winner},
                        {"model", item.model},
                        {"season", item.season},
+                       {"id_column", item.columns.id},
+                       {"time_column", item.columns.time},
                        {"seconds", item.seconds},
-                       {"method", forecast::method_name(f.method)},
+                       {"method", forecast::made_by(f)},
                        {"frequency", f.frequency.name()},
                        {"start_us", f.start_us},
                        {"horizon", f.horizon},
@@ -83,7 +85,7 @@ Result<ItemForecast> from_json(const Json& json) {
   forecast::Forecast& f = item.forecast;
   f.id = json.get_string("item");
   HR_TRY(f.frequency, forecast::parse_frequency(json.get_string("frequency")));
-  HR_TRY(f.method, forecast::parse_method(json.get_string("method")));
+  HR_TRY(forecast::set_made_by(json.get_string("method"), &f));
   f.start_us = json.get_integer("start_us");
   f.horizon = static_cast<int>(json.get_integer("horizon"));
   f.levels = numbers_of(json.find("levels"));
@@ -100,6 +102,7 @@ Result<ItemForecast> from_json(const Json& json) {
   item.winner = json.get_string("winner");
   item.model = json.get_string("model");
   item.season = static_cast<int>(json.get_integer("season"));
+  item.columns = {json.get_string("id_column"), json.get_string("time_column"), ""};
   item.seconds = json.get_number("seconds");
   if (const Json* scores = json.find("scores"); scores != nullptr && scores->is_object()) {
     for (const auto& [candidate, metrics] : scores->members()) {

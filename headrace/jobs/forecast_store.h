@@ -18,9 +18,10 @@ namespace headrace::jobs {
 /// One item's result. `scores`: by candidate, by metric, from the backtest that chose the winner.
 struct ItemForecast {
   forecast::Forecast forecast;
-  std::string winner;  ///< "local", "global", "seasonal_naive", ...
-  std::string model;   ///< reference in the registry
-  int season = 0;      ///< steps, as the model was told or by frequency; 0 = not known
+  std::string winner;             ///< "local", "global", "seasonal_naive", ...
+  std::string model;              ///< reference in the registry
+  int season = 0;                 ///< steps, as the model was told or by frequency; 0 = not known
+  forecast::ColumnNames columns;  ///< of item ids and stamps in the table it was read from
   double seconds = 0.0;
   std::map<std::string, std::map<std::string, double>> scores;
   std::vector<std::string> notes;

@@ -2,6 +2,7 @@
 #include "headrace/jobs/forecast_table.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -79,12 +80,42 @@ struct ForecastRows {
   std::vector<double> levels;
 };
 
-Result<ForecastRows> read_rows(lake::BatchReader& reader, const std::string& where) {
+/// The column at `position`, 0 for ids and 1 for stamps: by the told name, the usual ones, or the
+/// layout that `forecast_batch` gives.
+std::string find_column(const lake::Schema& schema, size_t position, const std::string& told) {
+  const std::array<std::array<std::string, 2>, 2> usual = {
+      {{"item_id", "unique_id"}, {"timestamp", "ds"}}};
+  for (const std::string& name : {told, usual[position][0], usual[position][1]}) {
+    if (!name.empty() && lake::find_field(schema, name) >= 0) {
+      return name;
+    }
+  }
+  const bool ours = schema.size() > 2 && schema[2].name == "step";
+  return ours ? schema[position].name : usual[position][0];
+}
+
+forecast::ColumnNames find_columns(const lake::Schema& schema, const forecast::ColumnNames& told) {
+  return {find_column(schema, 0, told.id), find_column(schema, 1, told.time), ""};
+}
+
+/// A name that no other column of the table has.
+std::string free_name(const std::string& wanted, const std::string& usual,
+                      const std::vector<lake::Column>& others) {
+  const bool taken = std::ranges::any_of(
+      others, [&](const lake::Column& other) { return other.field.name == wanted; });
+  return wanted.empty() || taken ? usual : wanted;
+}
+
+Result<ForecastRows> read_rows(lake::BatchReader& reader, const std::string& where,
+                               const forecast::ColumnNames& told) {
   const auto levels = level_columns(reader.schema());
   if (levels.empty()) {
     return lake::missing_column(reader.schema(), "q0.5", where);
   }
   lake::SeriesColumns columns;
+  const forecast::ColumnNames names = find_columns(reader.schema(), told);
+  columns.id = names.id;
+  columns.time = names.time;
   columns.target = "mean";
   if (lake::find_field(reader.schema(), "model") >= 0) {
     columns.categories = {"model"};
@@ -140,9 +171,8 @@ Result<forecast::Forecast> item_of(const std::string& id, std::span<const size_t
   }
   if (!rows.categories.empty()) {
     const int32_t code = rows.categories.front().code[order.front()];
-    HR_TRY(out.method,
-           forecast::parse_method(
-               code < 0 ? "" : rows.categories.front().values[static_cast<size_t>(code)]));
+    HR_TRY(forecast::set_made_by(
+        code < 0 ? "" : rows.categories.front().values[static_cast<size_t>(code)], &out));
   }
   return out;
 }
@@ -175,7 +205,8 @@ forecast::FrequencyVotes votes_of(const lake::SeriesRows& rows,
 
 }  // namespace
 
-Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts) {
+Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts,
+                                   const forecast::ColumnNames& names) {
   lake::Column id = make_column("item_id", lake::Type::string);
   lake::Column time = make_column("timestamp", lake::Type::timestamp_us);
   lake::Column step = make_column("step", lake::Type::int64);
@@ -200,7 +231,7 @@ Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts
     // Ids are distinct, so their dictionary needs no search.
     id.codes.insert(id.codes.end(), horizon, static_cast<int32_t>(id.dictionary.size()));
     id.dictionary.push_back(forecast.id);
-    add_text(std::string(forecast::method_name(forecast.method)), forecast.horizon, &model);
+    add_text(forecast::made_by(forecast), forecast.horizon, &model);
     for (size_t k = 0; k < horizon; ++k) {
       time.integers.push_back(
           forecast::add_steps(forecast.frequency, forecast.start_us, static_cast<int64_t>(k)));
@@ -212,12 +243,19 @@ Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts
     }
   }
   lake::Batch batch;
-  batch.columns = {std::move(id), std::move(time), std::move(step), std::move(mean)};
+  batch.columns = {std::move(step), std::move(mean)};
   std::move(levels.begin(), levels.end(), std::back_inserter(batch.columns));
   batch.columns.push_back(std::move(model));
   if (samples.field.width > 0) {
     batch.columns.push_back(std::move(samples));
   }
+  id.field.name = free_name(names.id, "item_id", batch.columns);
+  time.field.name = free_name(names.time, "timestamp", batch.columns);
+  if (id.field.name == time.field.name) {
+    id.field.name = "item_id";
+    time.field.name = "timestamp";
+  }
+  batch.columns.insert(batch.columns.begin(), {std::move(id), std::move(time)});
   return batch;
 }
 
@@ -235,24 +273,25 @@ Result<void> write_by_ending(const base::Path& path, const lake::Batch& batch) {
                                         : lake::write_csv(path, batch);
 }
 
-Result<void> write_forecasts(const base::Path& path,
-                             std::span<const forecast::Forecast> forecasts) {
+Result<void> write_forecasts(const base::Path& path, std::span<const forecast::Forecast> forecasts,
+                             const forecast::ColumnNames& names) {
   HR_TRY(check_ending(path, "forecasts"));
-  HR_TRY(const lake::Batch batch, forecast_batch(forecasts));
+  HR_TRY(const lake::Batch batch, forecast_batch(forecasts, names));
   return write_by_ending(path, batch);
 }
 
 Result<std::vector<forecast::Forecast>> read_forecast_table(
-    const base::Path& path, const std::optional<forecast::Frequency>& frequency) {
+    const base::Path& path, const std::optional<forecast::Frequency>& frequency,
+    const forecast::ColumnNames& names) {
   HR_TRY(const lake::Table table, lake::Table::open(path.string()));
   HR_TRY(const auto reader, table.scan({}));
-  return forecasts_of(*reader, path.string(), frequency);
+  return forecasts_of(*reader, path.string(), frequency, names);
 }
 
 Result<std::vector<forecast::Forecast>> forecasts_of(
     lake::BatchReader& reader, const std::string& where,
-    const std::optional<forecast::Frequency>& frequency) {
-  HR_TRY(const ForecastRows table, read_rows(reader, where));
+    const std::optional<forecast::Frequency>& frequency, const forecast::ColumnNames& names) {
+  HR_TRY(const ForecastRows table, read_rows(reader, where, names));
   const auto items = rows_by_item(table.rows);
   forecast::Frequency step;
   if (frequency) {
@@ -266,6 +305,12 @@ Result<std::vector<forecast::Forecast>> forecasts_of(
     out.push_back(std::move(one));
   }
   return out;
+}
+
+Result<forecast::ColumnNames> forecast_columns(const base::Path& path,
+                                               const forecast::ColumnNames& names) {
+  HR_TRY(const lake::Table table, lake::Table::open(path.string()));
+  return find_columns(table.schema(), names);
 }
 
 }  // namespace headrace::jobs

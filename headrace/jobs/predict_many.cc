@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/jobs/predict_many.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <utility>
@@ -13,13 +14,37 @@ namespace headrace::jobs {
 
 namespace {
 
-/// One of the per-item models below the prefix, or nothing.
+/// One model of all series, or a model per item below a prefix.
+struct Chosen {
+  std::optional<registry::Version> shared;
+  std::string prefix;
+  std::string mark;  ///< "" or "@alias", behind each item's name
+
+  std::string reference(const std::string& item) const {
+    return prefix + "/" + registry::encode_segment(item) + mark;
+  }
+};
+
+/// "sales", "sales/*", "sales@champion" or "sales/*@champion" as a prefix and its mark.
+Chosen prefix_of(std::string_view model) {
+  Chosen out;
+  const size_t at = std::min(model.rfind('@'), model.size());
+  std::string_view prefix = model.substr(0, at);
+  out.mark = model.substr(at) == "@latest" ? "" : model.substr(at);
+  if (prefix.ends_with("/*")) {
+    prefix.remove_suffix(2);
+  }
+  out.prefix = prefix;
+  return out;
+}
+
+/// One of the per-item models below the prefix that have its alias, or nothing.
 std::optional<registry::Version> any_below(const registry::Registry& registry,
-                                           const std::string& prefix) {
+                                           const Chosen& chosen) {
   registry::Query query;
-  query.pattern = prefix + "/*";
+  query.pattern = chosen.prefix + "/*";
+  query.alias = chosen.mark.empty() ? "" : chosen.mark.substr(1);
   query.limit = 1;
-  query.with_details = false;
   auto page = registry.list(query);
   if (!page.ok() || page->versions.empty()) {
     return std::nullopt;
@@ -27,30 +52,35 @@ std::optional<registry::Version> any_below(const registry::Registry& registry,
   return std::move(page->versions.front());
 }
 
-/// The model of all series, or nothing when `model` is a prefix of per-item models.
-Result<std::optional<forecast::Model>> shared_model(const registry::Registry& registry,
-                                                    const std::string& model) {
-  auto loaded = load_model(registry, model);
-  if (loaded.ok()) {
-    return std::optional(std::move(*loaded));
+Result<Chosen> choose(const registry::Registry& registry, const std::string& model) {
+  Chosen chosen = prefix_of(model);
+  const bool pattern = model.find("/*") != std::string::npos;
+  auto found = pattern ? Result<registry::Version>(Error{
+                             Errc::not_found, "registry: no model is named by \"" + model + "\""})
+                       : registry.find(model);
+  if (found.ok()) {
+    chosen.shared = std::move(*found);
+    return chosen;
   }
-  if (loaded.error().code() != Errc::not_found) {
-    return std::move(loaded).error();
+  if (found.error().code() != Errc::not_found) {
+    return std::move(found).error();
   }
-  if (!any_below(registry, model)) {
-    return std::move(loaded).error().add_note("nor is there a model below \"" + model + "/\"");
+  if (any_below(registry, chosen)) {
+    return chosen;
   }
-  return std::optional<forecast::Model>();
+  return std::move(found).error().add_note(
+      "nor is there a model below \"" + chosen.prefix + "/\"" +
+      (chosen.mark.empty() ? "" : " with the alias " + chosen.mark.substr(1)));
 }
 
 Result<forecast::Forecast> predict_one(const registry::Registry& registry,
-                                       const forecast::Model* shared, const std::string& prefix,
+                                       const forecast::Model* shared, const Chosen& chosen,
                                        const forecast::Series& series,
                                        const forecast::PredictOptions& options,
                                        const std::function<bool()>& stop) {
   std::optional<forecast::Model> own;
   if (shared == nullptr) {
-    HR_TRY(own, load_model(registry, prefix + "/" + registry::encode_segment(series.id)));
+    HR_TRY(own, load_model(registry, chosen.reference(series.id)));
     shared = &*own;
   }
   HR_TRY(auto forecasts, forecast::predict(*shared, std::span(&series, 1), options, stop));
@@ -62,19 +92,16 @@ Result<forecast::Forecast> predict_one(const registry::Registry& registry,
 
 }  // namespace
 
-Result<forecast::ModelSpec> spec_of_models(const registry::Registry& registry,
-                                           const std::string& model) {
-  HR_TRY(const auto shared, shared_model(registry, model));
-  if (shared) {
-    return shared->spec;
-  }
-  const auto below = any_below(registry, model);
-  if (!below) {
+Result<ModelFacts> facts_of_models(const registry::Registry& registry, const std::string& model) {
+  HR_TRY(const Chosen chosen, choose(registry, model));
+  const auto version = chosen.shared ? chosen.shared : any_below(registry, chosen);
+  if (!version) {
     return Error{Errc::not_found,
-                 "registry: the models below \"" + model + "/\" were deleted just now"};
+                 "registry: the models below \"" + chosen.prefix + "/\" were deleted just now"};
   }
-  HR_TRY(const forecast::Model one, load_model(registry, below->reference()));
-  return one.spec;
+  HR_TRY(const forecast::Model one, load_model(registry, version->reference()));
+  return ModelFacts{one.spec, one.columns, version->reference(),
+                    chosen.shared ? version->lineage.item : ""};
 }
 
 Result<forecast::Forecasts> predict_many(const registry::Registry& registry,
@@ -82,14 +109,18 @@ Result<forecast::Forecasts> predict_many(const registry::Registry& registry,
                                          std::span<const forecast::Series> series,
                                          const forecast::PredictOptions& options,
                                          const PredictManyContext& context) {
-  HR_TRY(const auto shared, shared_model(registry, model));
+  HR_TRY(const Chosen chosen, choose(registry, model));
+  std::optional<forecast::Model> shared;
+  if (chosen.shared) {
+    HR_TRY(shared, load_model(registry, chosen.shared->reference()));
+  }
   const forecast::Model* common = shared ? &*shared : nullptr;
   std::vector<std::optional<Result<forecast::Forecast>>> results(series.size());
   std::atomic<int64_t> done = 0;
   std::atomic<int64_t> failed = 0;
   const auto body = [&](int64_t i) {
     const auto index = static_cast<size_t>(i);
-    results[index] = predict_one(registry, common, model, series[index], options, context.stop);
+    results[index] = predict_one(registry, common, chosen, series[index], options, context.stop);
     if (!results[index]->ok() && results[index]->error().code() == Errc::cancelled) {
       return;  // stopped in its midst: not done
     }

@@ -127,6 +127,7 @@ Result<SeriesTable> SeriesCache::part_of(const std::string& item) const {
   SeriesTable out;
   out.snapshot = whole_->snapshot;
   out.set.frequency = whole_->set.frequency;
+  out.set.columns = whole_->set.columns;
   if (const auto place = places_.find(item); place != places_.end()) {
     out.set.series.push_back(whole_->set.series[place->second]);
     return out;

@@ -2,6 +2,7 @@
 #include "headrace/jobs/series_table.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <memory>
 #include <set>
@@ -37,23 +38,46 @@ struct ColumnRole {
   const char* option;  // "target"
   const char* holds;   // "values"
   std::initializer_list<const char*> usual;
+  std::string TableSpec::* named;
+  std::string forecast::ColumnNames::* learned;
 };
-constexpr ColumnRole kId = {"id", "item ids", {"item_id", "unique_id"}};
-constexpr ColumnRole kTime = {"time", "time stamps", {"timestamp", "ds"}};
-constexpr ColumnRole kTarget = {"target", "values", {"target", "y"}};
+constexpr ColumnRole kId = {
+    "id", "item ids", {"item_id", "unique_id"}, &TableSpec::id, &forecast::ColumnNames::id};
+constexpr ColumnRole kTime = {
+    "time", "time stamps", {"timestamp", "ds"}, &TableSpec::time, &forecast::ColumnNames::time};
+constexpr ColumnRole kTarget = {
+    "target", "values", {"target", "y"}, &TableSpec::target, &forecast::ColumnNames::target};
 
-/// The named column, or the first of the usual names that is there.
-Result<std::string> column_name(const std::string& named, const lake::Schema& schema,
+bool has_field(const lake::Schema& schema, const std::string& name) {
+  return !name.empty() && lake::find_field(schema, name) >= 0;
+}
+
+/// Whether the table is one like the model's: a single name in common may mean another thing.
+bool has_learned(const TableSpec& spec, const lake::Schema& schema) {
+  return std::ranges::all_of(std::array{kId, kTime, kTarget}, [&](const ColumnRole& role) {
+    const std::string& learned = spec.learned.*role.learned;
+    return !(spec.*role.named).empty() || learned.empty() || has_field(schema, learned);
+  });
+}
+
+/// The named column; else the model's, or the first of the usual names that is there.
+Result<std::string> column_name(const TableSpec& spec, const lake::Schema& schema,
                                 const ColumnRole& role, const std::string& url) {
-  if (!named.empty() && lake::find_field(schema, named) >= 0) {
-    return named;
+  const std::string& named = spec.*role.named;
+  const std::string& learned = spec.learned.*role.learned;
+  std::vector<std::string> names = {named};
+  if (named.empty()) {
+    names.assign(role.usual.begin(), role.usual.end());
+    names.insert(has_learned(spec, schema) ? names.begin() : names.end(), learned);
   }
-  for (const char* name : role.usual) {
-    if (named.empty() && lake::find_field(schema, name) >= 0) {
-      return std::string(name);
+  for (const std::string& name : names) {
+    if (has_field(schema, name)) {
+      return name;
     }
   }
-  const std::string wanted = named.empty() ? *role.usual.begin() : named;
+  const std::string wanted = !named.empty()     ? named
+                             : !learned.empty() ? learned
+                                                : *role.usual.begin();
   const Error missing = lake::missing_column(schema, wanted, url);
   return Error{missing.code(), missing.message() + "; say which one holds the " + role.holds +
                                    " with " + role.option + " (--" + role.option + ")"};
@@ -100,7 +124,7 @@ Result<OpenedTable> open_series_table(const TableSpec& given) {
 
 Result<std::string> id_column(const TableSpec& spec, const lake::Schema& schema,
                               const std::string& url) {
-  return column_name(spec.id, schema, kId, url);
+  return column_name(spec, schema, kId, url);
 }
 
 namespace {
@@ -108,8 +132,8 @@ namespace {
 Result<lake::SeriesColumns> columns_of(const TableSpec& spec, const lake::Schema& schema) {
   lake::SeriesColumns columns;
   HR_TRY(columns.id, id_column(spec, schema, spec.url));
-  HR_TRY(columns.time, column_name(spec.time, schema, kTime, spec.url));
-  HR_TRY(columns.target, column_name(spec.target, schema, kTarget, spec.url));
+  HR_TRY(columns.time, column_name(spec, schema, kTime, spec.url));
+  HR_TRY(columns.target, column_name(spec, schema, kTarget, spec.url));
   columns.categories = spec.categories;
   columns.reals = spec.static_reals;
   columns.reals.insert(columns.reals.end(), spec.dynamic_reals.begin(), spec.dynamic_reals.end());
@@ -242,7 +266,9 @@ Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec
     HR_TRY(second->join(spec, &rows));
   }
   HR_TRY(check_zone(rows.zone, spec));
-  return build_set(rows, spec);
+  HR_TRY(forecast::SeriesSet set, build_set(rows, spec));
+  set.columns = {columns.id, columns.time, columns.target};
+  return set;
 }
 
 Result<SeriesTable> load_series(const TableSpec& given, const std::vector<std::string>& items,
@@ -276,6 +302,7 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
   }
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
+  out.set.columns = {columns.id, columns.time, columns.target};
   HR_TRY(out.snapshot, snapshot_of(table));
   out.bytes_read = rows.stats.bytes_read + (own != nullptr ? own->bytes_read() : 0);
   out.row_groups_read = rows.stats.row_groups_read;
@@ -309,6 +336,12 @@ Result<lake::TableFiles> table_files(const TableSpec& spec) {
     out.files.insert(out.files.end(), file.files.begin(), file.files.end());
   }
   return out;
+}
+
+Result<forecast::ColumnNames> table_columns(const TableSpec& spec) {
+  HR_TRY(const OpenedTable opened, open_series_table(spec));
+  HR_TRY(const auto columns, columns_of(opened.spec, opened.table.schema()));
+  return forecast::ColumnNames{columns.id, columns.time, columns.target};
 }
 
 Result<forecast::Frequency> table_frequency(const TableSpec& given) {

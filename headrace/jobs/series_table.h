@@ -73,6 +73,10 @@ HR_API Result<SeriesTable> load_series(const OpenedTable& opened,
 /// The files that decide what is read: the table's, its second table's, its metadata.
 HR_API Result<lake::TableFiles> table_files(const TableSpec& spec);
 
+/// The columns that a table is read by: those told, those of its `learned`, the usual ones.
+/// `not_found`: one of them is not there.
+HR_API Result<forecast::ColumnNames> table_columns(const TableSpec& spec);
+
 /// The frequency of the whole table: as told, else the most common step of all its items. One item
 /// alone may tell another (a shop that is shut at weekends), or none (a single row).
 HR_API Result<forecast::Frequency> table_frequency(const TableSpec& spec);

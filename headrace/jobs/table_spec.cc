@@ -59,6 +59,10 @@ TableSpec table_spec_of(const Json& json) {
   read_names(json, "categories", &spec.categories);
   read_names(json, "static_reals", &spec.static_reals);
   read_names(json, "dynamic_reals", &spec.dynamic_reals);
+  if (const Json* learned = json.find("learned"); learned != nullptr && learned->is_object()) {
+    spec.learned = {learned->get_string("id"), learned->get_string("time"),
+                    learned->get_string("target")};
+  }
   return spec;
 }
 

@@ -9,6 +9,7 @@
 #include "headrace/base/export.h"
 #include "headrace/base/json.h"
 #include "headrace/base/result.h"
+#include "headrace/forecast/series.h"
 
 namespace headrace::jobs {
 
@@ -30,6 +31,9 @@ struct TableSpec {
   std::vector<std::string> categories;
   std::vector<std::string> static_reals;
   std::vector<std::string> dynamic_reals;
+  /// Columns of the table that a model was trained on: taken where no other are told and the table
+  /// has all of them, or none of the usual ones.
+  forecast::ColumnNames learned;
 };
 
 /// A table of static covariates of which training would read no column: `invalid_argument`. For
@@ -46,7 +50,8 @@ HR_API std::span<const TableText> table_texts();
 /// All of it but the covariates, which belong to the training: "url", the texts,
 /// "allow_missing_columns".
 HR_API Json to_json(const TableSpec& spec);
-/// The same back; also "categories", "static_reals" and "dynamic_reals". What is absent, or of
+/// The same back; also "categories", "static_reals", "dynamic_reals" and "learned" {"id", "time",
+/// "target"}. What is absent, or of
 /// another type, keeps its default.
 HR_API TableSpec table_spec_of(const Json& json);
 

@@ -371,6 +371,17 @@ Result<int64_t> Database::key_id(std::string_view name) {
 
 void Database::forget_keys() { state_->keys.clear(); }
 
+Database::Guard::Guard(Database* database, std::function<bool()> ends)
+    : database_(database), ends_(std::move(ends)) {
+  constexpr int kSteps = 4000;  // of SQLite's machine: some 50 us
+  const auto ask = [](void* guard) { return static_cast<Guard*>(guard)->ends_() ? 1 : 0; };
+  sqlite3_progress_handler(database->state_->connection, kSteps, ask, this);
+}
+
+Database::Guard::~Guard() {
+  sqlite3_progress_handler(database_->state_->connection, 0, nullptr, nullptr);
+}
+
 Result<void> Database::copy_to(const base::Path& target) {
   HR_TRY(auto copy, open(target, {.mode = DatabaseMode::create}));
   sqlite3_backup* backup =

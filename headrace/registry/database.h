@@ -96,6 +96,19 @@ class Database {
   Result<int64_t> key_id(std::string_view name);
   void forget_keys();
 
+  /// While it lives, statements end with an error once `ends` says so.
+  class Guard {
+   public:
+    Guard(Database* database, std::function<bool()> ends);
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+    ~Guard();
+
+   private:
+    Database* database_;
+    std::function<bool()> ends_;
+  };
+
   /// Copy everything into a new file by the backup interface.
   Result<void> copy_to(const base::Path& target);
   /// Never touch the file again, not even to close it: for the child of a fork.

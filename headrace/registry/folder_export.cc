@@ -54,11 +54,20 @@ Result<void> Registry::export_folder(const Version& version, const Path& folder)
   return base::replace_file(folder / "README.md", readme(version));
 }
 
-Result<std::vector<Path>> Registry::get(const Version& version, const Path& folder) const {
+Result<std::vector<Path>> Registry::get(const Version& version, const Path& folder,
+                                        bool overwrite) const {
   std::vector<Path> written;
-  HR_TRY(base::make_folders(folder));
   for (const StoredArtifact& artifact : version.artifacts) {
     HR_TRY(check_artifact_path(artifact.path));
+    std::error_code code;
+    if (!overwrite && std::filesystem::exists(folder / artifact.path, code)) {
+      return Error{Errc::already_exists, "registry: " + (folder / artifact.path).string() +
+                                             " is there already; name another folder, or "
+                                             "overwrite it (--force)"};
+    }
+  }
+  HR_TRY(base::make_folders(folder));
+  for (const StoredArtifact& artifact : version.artifacts) {
     const Path target = folder / artifact.path;
     HR_TRY(base::make_folders(target.parent_path()));
     if (artifact.slot) {

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 
+#include "headrace/base/clock.h"
 #include "headrace/base/environment.h"
 #include "headrace/registry/limits.h"
 #include "headrace/registry/listing.h"
@@ -119,13 +121,17 @@ Push read_push(const Statement& row) {
 
 }  // namespace
 
-Result<void> Registry::set_alias(const Reference& reference, std::string_view alias,
-                                 const AliasOptions& options) {
+Result<AliasChange> Registry::set_alias(const Reference& reference, std::string_view alias,
+                                        const AliasOptions& options) {
   HR_TRY(state_->check_writable());
   HR_TRY(check_alias(alias));
   HR_TRY(check_text(options.reason, "reason", kTextBytesMax));
   const std::string by = options.by.empty() ? who() : options.by;
-  return state_->writer.run([&](Database* database) -> Result<void> {
+  AliasChange change;
+  change.alias = alias;
+  change.by = by;
+  change.reason = options.reason;
+  const auto done = state_->writer.run([&](Database* database) -> Result<void> {
     Target target;
     if (options.remove && !reference.name.empty()) {
       HR_TRY(target.model, model_id(database, reference.name));
@@ -141,6 +147,8 @@ Result<void> Registry::set_alias(const Reference& reference, std::string_view al
                                        "; look at headrace models history and decide again"};
     }
     const int64_t wanted = options.remove ? 0 : target.version;
+    change.from_version = now;
+    change.to_version = wanted;
     if (wanted == now) {
       return {};
     }
@@ -156,6 +164,8 @@ Result<void> Registry::set_alias(const Reference& reference, std::string_view al
     }
     return log_alias(database, {target.model, alias, now, wanted, by, options.reason});
   });
+  HR_TRY(done);
+  return change;
 }
 
 Result<std::vector<AliasChange>> Registry::history(std::string_view name) const {
@@ -341,10 +351,18 @@ Result<int64_t> Registry::request_pushes(const Query& query, std::string_view ta
   return added;
 }
 
-Result<void> Registry::sql(std::string_view select,
-                           const std::function<Result<void>(std::span<const std::string>,
-                                                            std::span<const Json>)>& row) const {
+Result<void> Registry::sql(
+    std::string_view select,
+    const std::function<Result<void>(std::span<const std::string>, std::span<const Json>)>& row,
+    const SelectOptions& options) const {
   HR_TRY(auto database, state_->select_readers.take());
+  const base::Micros begin = base::system_clock().monotonic();
+  const auto is_late = [&] {
+    return options.timeout.count() > 0 &&
+           base::system_clock().monotonic() - begin > options.timeout;
+  };
+  const auto is_stopped = [&] { return options.stop && options.stop(); };
+  const Database::Guard guard(database.get(), [&] { return is_late() || is_stopped(); });
   HR_TRY(auto statement, database->prepare_user(select));
   std::vector<std::string> columns;
   for (int i = 0; i < statement.columns(); ++i) {
@@ -352,8 +370,18 @@ Result<void> Registry::sql(std::string_view select,
   }
   std::vector<Json> values(columns.size());
   for (;;) {
-    HR_TRY(const bool more, statement.step());
-    if (!more) {
+    const auto more = statement.step();
+    if (!more.ok() && is_stopped()) {
+      return Error{Errc::cancelled, "registry: the SELECT was stopped"};
+    }
+    if (!more.ok() && is_late()) {
+      return Error{Errc::timeout,
+                   "registry: the SELECT ran for " +
+                       number_text(std::chrono::duration<double>(options.timeout).count()) +
+                       " s and was stopped; give it more time (--timeout), or join fewer rows"};
+    }
+    HR_TRY(const bool is_row, more);
+    if (!is_row) {
       return {};
     }
     for (size_t i = 0; i < values.size(); ++i) {

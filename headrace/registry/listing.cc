@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/registry/listing.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "headrace/registry/limits.h"
@@ -314,6 +315,44 @@ Result<std::vector<ModelInfo>> list_models(Database* database, std::string_view 
     }
     models.push_back({std::string(select.text(0)), std::string(select.text(1)), select.integer(3),
                       base::Micros(select.integer(2))});
+  }
+}
+
+Result<std::vector<AskedName>> find_unknown(Database* database, const Query& query) {
+  std::vector<AskedName> asked;
+  if (!query.where.empty()) {
+    HR_TRY(compile_where(query.where, &asked));
+  }
+  if (query.order_by != "name" && query.order_by != "version" && query.order_by != "created") {
+    asked.push_back({"metric", query.order_by});
+  }
+  std::vector<AskedName> unknown;
+  for (const AskedName& one : asked) {
+    HR_TRY(auto select, database->prepare("SELECT EXISTS(SELECT 1 FROM " + one.table +
+                                          " WHERE key_id=(SELECT id FROM key WHERE name=?))"));
+    HR_TRY([[maybe_unused]] const bool row, select.bind(one.name).step());
+    if (select.integer(0) == 0 && std::ranges::find(unknown, one) == unknown.end()) {
+      unknown.push_back(one);
+    }
+  }
+  return unknown;
+}
+
+Result<std::vector<std::string>> list_names(Database* database, const std::string& table) {
+  if (table != "metric" && table != "param" && table != "tag") {
+    return Error{Errc::invalid_argument,
+                 "registry: names are of metric, param or tag, not of \"" + table + "\""};
+  }
+  HR_TRY(auto select,
+         database->prepare("SELECT name FROM key WHERE id IN (SELECT DISTINCT key_id FROM " +
+                           table + ") ORDER BY name"));
+  std::vector<std::string> names;
+  for (;;) {
+    HR_TRY(const bool row, select.step());
+    if (!row) {
+      return names;
+    }
+    names.emplace_back(select.text(0));
   }
 }
 

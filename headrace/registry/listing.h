@@ -16,4 +16,8 @@ Result<int64_t> count_versions(Database* database, const Query& query);
 Result<std::vector<ModelInfo>> list_models(Database* database, std::string_view pattern,
                                            int64_t limit);
 
+/// `Registry::unknown_names`, `Registry::known_names`.
+Result<std::vector<AskedName>> find_unknown(Database* database, const Query& query);
+Result<std::vector<std::string>> list_names(Database* database, const std::string& table);
+
 }  // namespace headrace::registry

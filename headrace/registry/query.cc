@@ -49,6 +49,7 @@ bool same_word(std::string_view a, std::string_view b) {
 class WhereParser {
  public:
   explicit WhereParser(std::string_view text) : text_(text) {}
+  const std::vector<AskedName>& names() const { return names_; }
 
   Result<SqlText> run() {
     HR_TRY(auto sql, parse_or(0));
@@ -282,7 +283,8 @@ class WhereParser {
     return metric(std::string(word));
   }
 
-  static Operand metric(const std::string& name) {
+  Operand metric(const std::string& name) {
+    names_.push_back({"metric", name});
     Operand operand;
     operand.kind = OperandKind::metric;
     operand.metric = name;
@@ -293,7 +295,8 @@ class WhereParser {
     return operand;
   }
 
-  static Operand text_value(const std::string& table, const std::string& name) {
+  Operand text_value(const std::string& table, const std::string& name) {
+    names_.push_back({table, name});
     Operand operand;
     operand.kind = OperandKind::text_value;
     operand.sql.append("(SELECT value FROM " + table +
@@ -304,6 +307,7 @@ class WhereParser {
 
   std::string_view text_;
   size_t at_ = 0;
+  std::vector<AskedName> names_;
 };
 
 }  // namespace
@@ -320,13 +324,18 @@ void bind_values(const SqlText& sql, Statement* statement) {
   }
 }
 
-Result<SqlText> compile_where(std::string_view where) {
+Result<SqlText> compile_where(std::string_view where, std::vector<AskedName>* names) {
   if (where.size() > kWhereBytesMax) {
     return Error{Errc::invalid_argument, "registry: where has " + std::to_string(where.size()) +
                                              " bytes; at most " + std::to_string(kWhereBytesMax) +
                                              " are allowed"};
   }
-  return WhereParser(where).run();
+  WhereParser parser(where);
+  HR_TRY(SqlText sql, parser.run());
+  if (names != nullptr) {
+    *names = parser.names();
+  }
+  return sql;
 }
 
 }  // namespace headrace::registry

@@ -11,6 +11,7 @@
 #include "headrace/base/export.h"
 #include "headrace/base/result.h"
 #include "headrace/registry/database.h"
+#include "headrace/registry/types.h"
 
 namespace headrace::registry {
 
@@ -42,6 +43,8 @@ void bind_values(const SqlText& sql, Statement* statement);
 /// A comparison with an absent value or NaN is false. A param or tag that meets a number is read as
 /// a number. The result speaks of the tables m (model), v (version), r (run). Errors are
 /// `invalid_argument` with the column.
-HR_API Result<SqlText> compile_where(std::string_view where);
+/// `names`: the metrics, parameters and tags it speaks of, in their order.
+HR_API Result<SqlText> compile_where(std::string_view where,
+                                     std::vector<AskedName>* names = nullptr);
 
 }  // namespace headrace::registry

@@ -171,6 +171,16 @@ Result<int64_t> Registry::count(const Query& query) const {
   return count_versions(database.get(), query);
 }
 
+Result<std::vector<AskedName>> Registry::unknown_names(const Query& query) const {
+  HR_TRY(auto database, state_->readers.take());
+  return find_unknown(database.get(), query);
+}
+
+Result<std::vector<std::string>> Registry::known_names(const std::string& table) const {
+  HR_TRY(auto database, state_->readers.take());
+  return list_names(database.get(), table);
+}
+
 Result<std::vector<ModelInfo>> Registry::models(std::string_view pattern, int64_t limit) const {
   HR_TRY(auto database, state_->readers.take());
   return list_models(database.get(), pattern, limit);

@@ -93,6 +93,11 @@ class HR_API Registry {
   /// Call `body` for every version that matches, page by page; stops at its first error.
   Result<void> for_each(Query query, const std::function<Result<void>(const Version&)>& body) const;
   Result<int64_t> count(const Query& query) const;
+  /// The metrics, parameters and tags in the condition and the order of `query` that no version
+  /// has: a listing by them is empty, or in no order.
+  Result<std::vector<AskedName>> unknown_names(const Query& query) const;
+  /// Names that are there: `table` is "metric", "param" or "tag".
+  Result<std::vector<std::string>> known_names(const std::string& table) const;
   Result<std::vector<ModelInfo>> models(std::string_view pattern, int64_t limit) const;
 
   /// The model file of a version, validated and mapped; for an item of a bundle its record.
@@ -101,8 +106,9 @@ class HR_API Registry {
   Result<Path> artifact_path(const Version& version, std::string_view path) const;
   Path object_path(std::string_view hash) const;
 
-  Result<void> set_alias(const Reference& reference, std::string_view alias,
-                         const AliasOptions& options = {});
+  /// Returns from which version to which it went.
+  Result<AliasChange> set_alias(const Reference& reference, std::string_view alias,
+                                const AliasOptions& options = {});
   Result<std::vector<AliasChange>> history(std::string_view name) const;
   /// Set or (nullopt) remove tags of one version, or of the model when the reference is a bare
   /// name.
@@ -127,8 +133,10 @@ class HR_API Registry {
   /// model.safetensors, config.json and README.md, as model hubs lay them out.
   Result<void> export_folder(const Version& version, const Path& folder) const;
   /// Copy a version's files into `folder` under their names; an item of a bundle becomes a model
-  /// file of its own. Returns the paths written.
-  Result<std::vector<Path>> get(const Version& version, const Path& folder) const;
+  /// file of its own. Returns the paths written. `already_exists` where `overwrite` is false and
+  /// one is there: then nothing is written.
+  Result<std::vector<Path>> get(const Version& version, const Path& folder,
+                                bool overwrite = true) const;
   /// Take in what other hosts staged (`stage`) in `folder`; what was taken is deleted there. One
   /// that cannot be taken goes to `conflicts` and stops no other.
   Result<ImportReport> import_incoming(const Path& folder);
@@ -140,10 +148,12 @@ class HR_API Registry {
   /// given up; returns how many.
   Result<int64_t> request_pushes(const Query& query, std::string_view target);
 
-  /// Run one SELECT on a read-only connection. Row by row as JSON values.
+  /// Run one SELECT on a read-only connection. Row by row as JSON values. `timeout`, `cancelled`:
+  /// as `options` say.
   Result<void> sql(std::string_view select,
                    const std::function<Result<void>(std::span<const std::string> columns,
-                                                    std::span<const Json> values)>& row) const;
+                                                    std::span<const Json> values)>& row,
+                   const SelectOptions& options = {}) const;
 
  private:
   friend class BundleWriter;

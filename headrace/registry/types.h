@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -163,6 +164,19 @@ struct AliasChange {
   base::Micros at{0};
   std::string by = {};
   std::string reason = {};
+};
+
+/// Bounds of a SELECT of a user.
+struct SelectOptions {
+  base::Micros timeout{0};          ///< 0 = none
+  std::function<bool()> stop = {};  ///< asked every few thousand steps; true ends it
+};
+
+/// A name that a listing asks for.
+struct AskedName {
+  std::string table = {};  ///< "metric", "param" or "tag"
+  std::string name = {};
+  bool operator==(const AskedName&) const = default;
 };
 
 struct ModelInfo {

@@ -18,12 +18,16 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace._core import native
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 __all__ = [
     "Failure",
@@ -32,6 +36,7 @@ __all__ = [
     "Models",
     "Option",
     "Scores",
+    "Stored",
     "Table",
     "backtest",
     "evaluate",
@@ -120,6 +125,16 @@ class _Rows:
         """Give an Arrow stream of the rows, as often as asked."""
         return self._rows.stream()
 
+    def to_arrow(self) -> pyarrow.Table:
+        """Give the rows as a table of pyarrow."""
+        import pyarrow as pa
+
+        return pa.table(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Give the rows as a data frame; goes through Arrow."""
+        return self.to_arrow().to_pandas()
+
 
 class Model:
     """A trained model, or a naive method in its place."""
@@ -145,6 +160,16 @@ class Model:
         """
         parts = [(name, np.ascontiguousarray(t, np.float32)) for name, t in tensors.items()]
         return cls(native.ForecastModel.from_parts(json.dumps(header), parts))
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        names = self.header.get("columns", {})
+        columns = " ".join(names.get(role, "") for role in ("id", "time", "target")).strip()
+        columns = f", columns {columns}" if columns else ""
+        return (
+            f"<headrace.forecast.Model {self.method}, {_settled(self)}, "
+            f"members {self.members}{columns}>"
+        )
 
     @property
     def method(self) -> str:
@@ -194,6 +219,15 @@ class Models(Mapping[str, Model]):
         self.notes = list(notes)
         """(item, sentence): lags left out, values that leave no room for validation, ..."""
 
+    def __repr__(self) -> str:
+        """Say of which items."""
+        shown = ", ".join([*list(self)[:5], *(["..."] if len(self) > 5 else [])])
+        settled = f", {_settled(next(iter(self.values())))}" if self else ""
+        return (
+            f"<headrace.forecast.Models of {len(self)} items ({shown}){settled}, "
+            f"{len(self.errors)} failed>"
+        )
+
     def __getitem__(self, item: str) -> Model:
         """Give the model of an item."""
         return self._models[item]
@@ -208,17 +242,67 @@ class Models(Mapping[str, Model]):
 
 
 class Forecasts(_Rows):
-    """Rows item_id, timestamp, step, mean, q0.1 ... q0.9, model: one per item and step."""
+    """Rows item_id, timestamp, step, mean, q0.1 ... q0.9, model: one per item and step.
+
+    Item and stamp have the names that the table has for them.
+    """
 
     def __init__(
-        self, rows: object, samples: dict[str, npt.NDArray[np.float32]], errors: Sequence[Failure]
+        self,
+        rows: object,
+        samples: dict[str, npt.NDArray[np.float32]],
+        errors: Sequence[Failure],
+        frequency: str = "",
+        horizon: int = 1,
     ) -> None:
         """Not to be called: ``predict`` makes them."""
         super().__init__(rows)
+        self.frequency = frequency
+        """Of the steps: h, D, W, MS, ..."""
+        self.horizon = horizon
+        """Steps per item."""
         self.samples = samples
         """Paths by item, [samples, horizon]; empty unless ``keep_samples``."""
         self.errors = list(errors)
         """Items that failed."""
+
+    def __repr__(self) -> str:
+        """Say how many there are."""
+        return (
+            f"<headrace.forecast.Forecasts of {len(self) // self.horizon} items, frequency "
+            f"{self.frequency}, horizon {self.horizon}, {len(self)} rows, {len(self.errors)} "
+            "failed; to_pandas() gives a frame>"
+        )
+
+
+def _settled(model: Model) -> str:
+    header = model.header
+    return f"frequency {header['frequency']}, horizon {header['horizon']}"
+
+
+class Stored(Protocol):
+    """A model of a registry: what ``registry.Registry.load`` gives."""
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Everything but the weights."""
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """Arrays by name."""
+
+
+def _model(model: object) -> Model:
+    """Give a model, whether it was trained here or comes from a registry."""
+    if isinstance(model, Model):
+        return model
+    if not (hasattr(model, "header") and hasattr(model, "weights")):
+        raise TypeError(
+            "a model is a forecast.Model or a registry.Model (registry.open().load(NAME)), or a "
+            f"mapping from items to such, not {type(model).__name__}"
+        )
+    stored = cast("Stored", model)
+    return Model.from_parts(stored.header, stored.weights)
 
 
 @dataclass
@@ -247,14 +331,17 @@ def _failures(rows: Sequence[tuple[str, str, str]]) -> list[Failure]:
     return [Failure(*row) for row in rows]
 
 
-def _spec(table: object, frequency: str = "") -> tuple[object, dict[str, object]]:
-    """Give the source of a table and how to read it; ``frequency`` is for one that is told none."""
+def _spec(table: object, like: Model | None = None) -> tuple[object, dict[str, object]]:
+    """Give the source of a table and how to read it; what it is told none of is as of a model."""
     given = table if isinstance(table, Table) else Table(table)
     spec = {f.name: getattr(given, f.name) for f in fields(given) if f.name != "source"}
     second = given.static_table
     spec["static_table"] = os.fspath(second) if isinstance(second, (str, os.PathLike)) else ""
     spec["metadata"] = os.fspath(given.metadata)
-    spec["frequency"] = given.frequency or frequency
+    if like is not None:
+        header = like.header
+        spec["frequency"] = given.frequency or header["frequency"]
+        spec["learned"] = header.get("columns", {})
     is_path = isinstance(given.source, (str, os.PathLike))
     spec["url"] = os.fspath(cast("str", given.source)) if is_path else "table"
     return given.source, spec
@@ -264,12 +351,14 @@ def _series(
     table: object,
     covariates: _Covariates,
     items: Sequence[str] = (),
-    frequency: str = "",
+    like: Model | None = None,
     *,
+    frequency: str = "",
     trains: bool = False,
 ) -> object:
     """Read a table's series natively; ``trains``: each table given must be of use."""
-    source, spec = _spec(table, frequency)
+    source, spec = _spec(table, like)
+    spec["frequency"] = spec["frequency"] or frequency
     second = table.static_table if isinstance(table, Table) else None
     second = None if isinstance(second, (str, os.PathLike)) else second
     spec |= {name: list(getattr(covariates, name)) for name in _COVARIATES}
@@ -346,7 +435,7 @@ def train(
     horizon: int = 0,
     scope: Literal["local"] = "local",
     items: Sequence[str] = (),
-    warm_start: Model | None = None,
+    warm_start: Model | Stored | None = None,
     threads: int = 0,
     progress: Progress | None = None,
     **train_options: object,
@@ -358,7 +447,7 @@ def train(
     horizon: int = 0,
     scope: Literal["global"],
     items: Sequence[str] = (),
-    warm_start: Model | None = None,
+    warm_start: Model | Stored | None = None,
     threads: int = 0,
     progress: Progress | None = None,
     **train_options: object,
@@ -369,7 +458,7 @@ def train(
     horizon: int = 0,
     scope: Literal["local", "global"] = "local",
     items: Sequence[str] = (),
-    warm_start: Model | None = None,
+    warm_start: Model | Stored | None = None,
     threads: int = 0,
     progress: Progress | None = None,
     **train_options: object,
@@ -392,12 +481,13 @@ def train(
         NotFound: the table or a column is not there (lists the columns).
     """
     given = _named({**_horizon(table, horizon), **train_options})
-    warm, frequency = None, ""
-    if warm_start is not None:
-        warm, frequency = warm_start._native, str(warm_start.header["frequency"])
+    warm = None
+    like = None if warm_start is None else _model(warm_start)
+    if like is not None:
+        warm = like._native
         for name in _COVARIATES:
-            given.setdefault(name, list(getattr(_covariates_of(warm_start), name)))
-    series = _series(table, _covariates(given), items, frequency, trains=True)
+            given.setdefault(name, list(getattr(_covariates_of(like), name)))
+    series = _series(table, _covariates(given), items, like, trains=True)
     if scope == "global":
         model, errors, remarks = native.forecast_train_global(
             series, json.dumps(given), warm, threads, progress
@@ -412,7 +502,7 @@ def train(
 
 
 def predict(
-    models: Model | Mapping[str, Model],
+    models: Model | Stored | Mapping[str, Model | Stored],
     table: object,
     *,
     items: Sequence[str] = (),
@@ -423,24 +513,28 @@ def predict(
     """Forecast the steps after each series.
 
     Args:
-        models: one for all items, or one per item; an item without a model is in ``errors``.
+        models: one for all items, or one per item; an item without a model is in ``errors``. Those
+            of a registry (``registry.Registry.load``) are taken as they are.
         table: the past, with known covariates of the future where the model needs them.
         items: of a path, only these.
         threads: 0 for as many as this process may use. Results do not depend on it.
         progress: called with what is done and the total; may raise to stop.
         **predict_options: those of ``options("predict")``: samples, quantiles, keep_samples, ...
     """
-    is_local = not isinstance(models, Model)
-    named = models if not isinstance(models, Model) else {"": models}
+    is_local = isinstance(models, Mapping)
+    given = models if isinstance(models, Mapping) else {"": models}
+    named = {item: _model(model) for item, model in given.items()}
     if not named:
         raise ValueError("there are no models to forecast with")
     first = next(iter(named.values()))
-    series = _series(table, _covariates_of(first), items, str(first.header["frequency"]))
+    series = _series(table, _covariates_of(first), items, first)
     pairs = [(item, model._native) for item, model in named.items()]
     rows, samples, errors = native.forecast_predict(
         pairs, is_local, series, json.dumps(predict_options), threads, progress
     )
-    return Forecasts(rows, samples, _failures(errors))
+    horizon = cast("int", predict_options.get("horizon")) or first.header["horizon"]
+    frequency = cast("Any", series).frequency()
+    return Forecasts(rows, samples, _failures(errors), frequency, horizon)
 
 
 def backtest(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Bundle", "Model", "Registry", "Version", "open", "open_file", "stage"]
 
 Array = npt.NDArray[Any]
-ModelSource = Union["Model", Mapping[str, Any], str, "os.PathLike[str]", None]
+ModelSource = Union["Model", "_Parts", Mapping[str, Any], str, "os.PathLike[str]", None]
 """What can be registered: a model, named arrays, or a file or folder."""
 
 # safetensors type -> numpy type. Types that numpy lacks come as raw bytes, but BF16 as float32.
@@ -52,7 +52,18 @@ _NUMPY = {
     "F64": "<f8",
     "C64": "<c8",
 }
+_WITHOUT_FILE = ("seasonal_naive", "naive2", "last_value")
 _SAFETENSORS = {np.dtype(numpy): name for name, numpy in _NUMPY.items()}
+
+
+@runtime_checkable
+class _Parts(Protocol):
+    """A model in two parts, such as `headrace.forecast.Model`."""
+
+    @property
+    def header(self) -> dict[str, Any]: ...
+    @property
+    def tensors(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -79,13 +90,28 @@ class Version:
         """Name and number, e.g. "m4_hourly/H1:7"."""
         return f"{self.name}:{self.version}"
 
+    def __repr__(self) -> str:
+        """Say what it is; the rest is in the fields."""
+        parts = [f"{self.reference}, kind {self.kind}"]
+        parts += [f"aliases {' '.join(self.aliases)}"] if self.aliases else []
+        plain = [name for name in self.metrics if "." not in name]  # not those of candidates
+        parts += [f"metrics {' '.join(plain)}"] if plain else []
+        return f"<headrace.registry.Version {', '.join(parts)}>"
+
 
 class Model:
     """A model file, checked and mapped: `header` is JSON, `weights` are read-only arrays."""
 
-    def __init__(self, file: Any) -> None:  # noqa: ANN401, D107 - made by `Registry.load`
+    def __init__(self, file: Any, name: str = "") -> None:  # noqa: ANN401, D107 - see `Registry.load`
         self._file = file
+        self._name = name
         self._weights: dict[str, Array] | None = None
+
+    def __repr__(self) -> str:
+        """Say which version it is, or that it is a file."""
+        what = f"{len(self.items())} items" if self.items() else f"{len(self.weights)} tensors"
+        kind = self.header.get("kind", "files")
+        return f"<headrace.registry.Model {self._name or 'of a file'}, kind {kind}, {what}>"
 
     @property
     def header(self) -> dict[str, Any]:
@@ -129,11 +155,34 @@ class Model:
         return out
 
 
+class _HeaderOnly:
+    """In the place of a model file, for a method without parameters."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self._header = json.dumps(header)
+
+    def header(self) -> str:
+        return self._header
+
+    def metadata(self) -> dict[str, str]:
+        return {}
+
+    def tensors(self) -> list[Any]:
+        return []
+
+    def item_count(self) -> int:
+        return 0
+
+
 class Registry:
     """An open registry. Thread-safe; after `os.fork` open it again in the child."""
 
     def __init__(self, handle: Any) -> None:  # noqa: ANN401, D107 - made by `open`
         self._handle = handle
+
+    def __repr__(self) -> str:
+        """Say where it lies."""
+        return f"<headrace.registry.Registry {self.folder}>"
 
     @property
     def folder(self) -> Path:
@@ -167,9 +216,10 @@ class Registry:
     ) -> Version:
         """Register a model; it is on disk when this returns.
 
-        `model` is a `Model`, a mapping of names to arrays, a safetensors file, or a file or folder
-        of any kind (stored as it is, never executed or unpickled). `state_dict` takes torch
-        tensors. `files` are further files by their name in the version. With `once`, a second call
+        `model` is a `Model`, one of `headrace.forecast`, a mapping of names to arrays, a
+        safetensors file, or a file or folder of any kind (stored as it is, never executed or
+        unpickled). `state_dict` takes torch tensors. `files` are further files by their name in
+        the version. With `once`, a second call
         with the same key returns the version that exists; other weights under it are a `Mismatch`.
 
         >>> import numpy, headrace.registry
@@ -218,8 +268,16 @@ class Registry:
         return _version(self._handle.find(reference))
 
     def load(self, reference: str) -> Model:
-        """Open the model file of a version, checked and mapped."""
-        return Model(self._handle.load(reference))
+        """Open the model file of a version, checked and mapped.
+
+        A method without parameters, such as seasonal naive, has no file: its model has a header
+        and no weights. `headrace.forecast.predict` takes what this returns.
+        """
+        version = self.get(reference)
+        kept = f"uid:{version.uid}"  # the same one, should an alias be moved meanwhile
+        if version.kind in _WITHOUT_FILE and not version.artifacts and version.header:
+            return Model(_HeaderOnly(version.header), version.reference)
+        return Model(self._handle.load(kept), version.reference)
 
     def list(
         self,
@@ -525,6 +583,8 @@ def _document(
 ) -> tuple[str, list[Any], list[Any]]:
     """A version as JSON, and what it is made of, as the native calls take them."""
     tensors, artifacts, found_kind = _contents(model, state_dict)
+    if header is None and isinstance(model, (Model, _Parts)):
+        header = model.header
     for path, content in (files or {}).items():
         artifacts.append(_artifact(path, content))
     document: dict[str, Any] = {
@@ -646,6 +706,9 @@ def _contents(
     if isinstance(model, Model):
         tensors = [tuple(row) for row in model._file.tensors()]
         return tensors, [], str(model.header.get("kind", "files"))
+    if isinstance(model, _Parts):
+        rows = [_tensor(name, value) for name, value in model.tensors.items()]
+        return rows, [], str(model.header.get("kind", "files"))
     if isinstance(model, Mapping):
         return [_tensor(name, value) for name, value in model.items()], [], "weights"
     path = Path(model)

@@ -162,6 +162,9 @@ nb::tuple train_local(const SeriesHandle& series, const std::string& options_jso
       }
       models.emplace_back(id, std::move(result->model));
     }
+    if (!models.empty()) {
+      models.back().second.columns = series.set.columns;
+    }
   }
   return nb::make_tuple(std::move(models), failures_of(errors), std::move(notes));
 }
@@ -183,6 +186,7 @@ nb::tuple train_global(const SeriesHandle& series, const std::string& options_js
     result = forecast::train_global(all(series), options, context);
   });
   forecast::Trained trained = or_throw(*std::move(result));
+  trained.model.columns = series.set.columns;
   std::vector<std::string> notes = series.set.notes;
   std::move(trained.notes.begin(), trained.notes.end(), std::back_inserter(notes));
   return nb::make_tuple(std::move(trained.model), failures_of(series.set.errors), std::move(notes));
@@ -243,8 +247,8 @@ nb::tuple predict(const std::vector<std::pair<std::string, Model>>& models, bool
     samples[item.id.c_str()] =
         nb::ndarray<nb::numpy, float>(owned->data(), {owned->size() / horizon, horizon}, owner);
   }
-  return nb::make_tuple(rows_of(or_throw(jobs::forecast_batch(items))), std::move(samples),
-                        failures_of(errors));
+  return nb::make_tuple(rows_of(or_throw(jobs::forecast_batch(items, series.set.columns))),
+                        std::move(samples), failures_of(errors));
 }
 
 nb::tuple scores_of(const forecast::Comparison& comparison,
@@ -301,7 +305,8 @@ nb::tuple evaluate(const nb::object& forecasts, const SeriesHandle& training,
   forecast::Comparison comparison;
   {
     const nb::gil_scoped_release release;
-    const auto items = or_throw(jobs::forecasts_of(*reader, "forecasts", training.set.frequency));
+    const auto items = or_throw(
+        jobs::forecasts_of(*reader, "forecasts", training.set.frequency, training.set.columns));
     comparison = or_throw(jobs::judge(items, training.set, actual.set, season));
   }
   return scores_of(comparison, {});

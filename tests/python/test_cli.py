@@ -74,6 +74,26 @@ def test_a_wrong_word_is_answered_with_the_nearest_name(run_headrace: Run) -> No
     assert 'did you mean "doctor"?' in done.stderr
 
 
+def test_options_by_names_of_other_libraries_are_answered_with_ours(run_headrace: Run) -> None:
+    for words, hint in [
+        (["t.csv", "--prediction-length", "48"], 'did you mean "--horizon"?'),
+        (["t.csv", "--prediction_length=48"], 'did you mean "--horizon"?'),
+        (["t.csv", "--context-length", "48"], 'did you mean "--context"?'),
+        (["t.csv", "--freq", "D"], 'did you mean "--frequency"?'),
+        (["t.csv", "--batch-size", "8"], 'did you mean "--batch"?'),
+        (["t.csv", "--timestamp-column", "ds"], 'did you mean "--time"?'),
+        (["t.csv", "--learning_rate", "1"], 'did you mean "--learning-rate"?'),
+        (["t.csv", "horizon=48"], "options begin with dashes: --horizon 48"),
+        (["t.csv", "prediction_length=48"], "options begin with dashes: --horizon 48"),
+        (["prediction_length=48"], "options begin with dashes: --horizon 48"),
+    ]:
+        done = run_headrace("forecast", "train", *words)
+        assert done.returncode == 2, words
+        assert hint in done.stderr, words
+    done = run_headrace("forecast", "train", "horizon=4", "--horizon", "4")  # may be a folder
+    assert "dashes" not in done.stderr
+
+
 def test_with_json_a_usage_error_is_json_on_standard_output(run_headrace: Run) -> None:
     done = run_headrace("doctor", "--nothing", "--json")
     assert done.returncode == 2

@@ -144,7 +144,9 @@ def test_names_of_columns_can_be_told_and_usual_ones_are_found() -> None:
     b = forecast.train(
         forecast.Table(told, id="shop", time="when", target="sold"), horizon=6, **QUICK
     )["A"]
-    assert a.header == b.header
+    names = {"id": "shop", "time": "when", "target": "sold"}
+    assert a.header | {"columns": names} == b.header
+    assert a.header["columns"] == {"id": "unique_id", "time": "ds", "target": "y"}
 
 
 def test_backtests_and_evaluation_stand_beside_naive_methods() -> None:

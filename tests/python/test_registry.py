@@ -255,8 +255,8 @@ def test_list_show_and_get(filled: registry.Registry, run_headrace: Run, tmp_pat
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["m4/H2", "m4/H1", "m4/H0"]
     unknown = run_headrace("models", "list", "m4", "--sort", "nope")
     assert unknown.returncode == 2
-    assert "--sort is one of name, created, version, mase" in unknown.stderr
-    assert 'not "nope"' in unknown.stderr
+    assert "--sort takes name, created, version or a metric" in unknown.stderr
+    assert 'no version has a metric "nope"; there are: mase' in unknown.stderr
     listing = json.loads(run_headrace("models", "list", "--where", "mase < 1", "--json").stdout)
     assert [v["name"] for v in listing["versions"]] == ["m4/H0"]
     assert run_headrace("models", "list", "--where", "mase < -1").returncode == 1
@@ -288,7 +288,8 @@ def test_list_show_and_get(filled: registry.Registry, run_headrace: Run, tmp_pat
 def test_aliases_in_bulk_and_their_history(filled: registry.Registry, run_headrace: Run) -> None:
     condition = ("--where", "mase < naive_mase")
     dry = run_headrace("models", "alias", "m4/*", "champion", *condition, "--dry-run", "--json")
-    assert json.loads(dry.stdout) == {"versions": ["m4/H0:2", "m4/H1:2"], "dry_run": True}
+    planned = json.loads(dry.stdout)
+    assert (planned["versions"], planned["dry_run"]) == (["m4/H0:2", "m4/H1:2"], True)
     with pytest.raises(headrace.NotFound):
         filled.get("m4/H0@champion")
     assert run_headrace("models", "alias", "m4/*", "champion", *condition).returncode == 0
@@ -314,8 +315,9 @@ def test_deleting_asks_for_what_it_needs(filled: registry.Registry, run_headrace
     assert run_headrace("models", "delete", "m4/*", "--all-versions").returncode == 2  # no --yes
     assert filled.count() == 6
     filled.alias("m4/H0:2", "champion")
-    assert run_headrace("models", "delete", "m4/H0@champion").returncode == 2
-    assert run_headrace("models", "delete", "m4/H0:1").returncode == 0
+    assert run_headrace("models", "delete", "m4/H0@champion", "--yes").returncode == 2
+    assert run_headrace("models", "delete", "m4/H0:1").returncode == 2  # no --yes
+    assert run_headrace("models", "delete", "m4/H0:1", "--yes").returncode == 0
     assert filled.count() == 5
     assert run_headrace("models", "restore", "m4/H0:1").returncode == 0
     done = run_headrace("models", "delete", "m4/H1", "--all-versions", "--yes", "--json")

@@ -128,7 +128,7 @@ Result<void> check_format(Database* database, std::string_view key, const std::s
 
 }  // namespace
 
-Result<void> check_writable(Database* database, const SchemaState& schema) {
+Result<void> check_schema_writable(Database* database, const SchemaState& schema) {
   return check_format(database, "min_writer", "writes", kWriterVersion, schema.version);
 }
 

@@ -34,7 +34,7 @@ struct SchemaState {
 Result<SchemaState> read_schema(Database* database);
 
 /// `unsupported` when only newer code may write to it.
-Result<void> check_writable(Database* database, const SchemaState& schema);
+Result<void> check_schema_writable(Database* database, const SchemaState& schema);
 
 /// Apply what is missing in the open transaction, then check foreign keys.
 Result<void> migrate_schema(Database* database, int64_t from, std::span<const Migration> steps);

@@ -89,9 +89,9 @@ TEST_CASE(
 TEST_CASE("a file for newer readers is refused, naming what is needed") {
   TestFolder folder;
   std::string text = must(base::read_file(kCorpus / "ok-model.safetensors"));
-  const std::string ours = R"("headrace.min_reader":"1")";
+  const std::string ours = R"("headrace.min_reader": "1")";
   REQUIRE(text.find(ours) != std::string::npos);
-  text.replace(text.find(ours), ours.size(), R"("headrace.min_reader":"2")");
+  text.replace(text.find(ours), ours.size(), R"("headrace.min_reader": "2")");
   must(base::replace_file(folder.path() / "newer", text));
   const auto refused = ModelFile::open(folder.path() / "newer");
   CHECK(code_of(refused) == Errc::unsupported);

@@ -23,6 +23,11 @@ Option columns_model_option() {
           .help = "registered model whose columns the tables are read by, where none are named"};
 }
 
+Option actuals_start_option() {
+  return {.name = "--actuals-start",
+          .help = "first stamp of wide actuals; by default each row begins where its past ends"};
+}
+
 Option table_argument() {
   return {.name = "table",
           .help = "file, folder or glob: Parquet, CSV (long or wide), GluonTS JSON lines",
@@ -68,7 +73,8 @@ Command train_command() {
          .at_most = flow::kSlotsMax},
         {.name = "--dir",
          .help = "folder of the run; default one of its own in HEADRACE_RUNS, then ./runs"},
-        {.name = "--actuals", .help = "table of what came after, to judge the forecasts"}},
+        {.name = "--actuals", .help = "table of what came after, to judge the forecasts"},
+        actuals_start_option()},
        table_options(),
        option_flags(forecast::train_option_list())});
   command.run = forecast_train;
@@ -140,6 +146,7 @@ Command evaluate_command() {
       {{{.name = "forecasts", .help = "file made by `headrace forecast predict`", .required = true},
         {.name = "--history", .help = "table the forecasts were made from", .required = true},
         {.name = "--actuals", .help = "table of what came", .required = true},
+        actuals_start_option(),
         columns_model_option(),
         registry_option(),
         {.name = "--season",
@@ -164,6 +171,7 @@ Command plot_command() {
         {.name = "--item", .help = "the item to draw", .required = true},
         {.name = "--history", .help = "table the forecasts were made from", .required = true},
         {.name = "--actuals", .help = "table of what came"},
+        actuals_start_option(),
         columns_model_option(),
         registry_option(),
         {.name = "--out", .help = "SVG file to write", .required = true}},

@@ -14,6 +14,7 @@
 #include "headrace/cli/terminal.h"
 #include "headrace/flow/run.h"
 #include "headrace/forecast/forecaster.h"
+#include "headrace/jobs/actuals.h"
 #include "headrace/jobs/forecast_pipeline.h"
 #include "headrace/jobs/model_store.h"
 
@@ -192,6 +193,7 @@ Result<int> train_local(const Arguments& arguments) {
   HR_TRY(const std::string actuals,
          jobs::actuals_url(arguments.text("actuals"), arguments.text("metadata")));
   spec.actuals = absolute(actuals);
+  spec.actuals_start = arguments.text("actuals-start");
   spec.registry = absolute(arguments.text("registry"));
   spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(3));
   spec.slots = static_cast<int>(arguments.integer("slots").value_or(0));

@@ -181,6 +181,9 @@ Result<Json> forecast_pipeline(const ForecastPipeline& spec) {
   Json judged = table_properties(spec, "evaluate");
   if (!spec.actuals.empty()) {
     judged.set("actuals", spec.actuals);
+    if (!spec.actuals_start.empty()) {
+      judged.set("actuals_start", spec.actuals_start);
+    }
   }
   Json evaluate = forecast_activity("Evaluate", std::move(judged));
   evaluate.set("dependsOn", depends_on({{"TrainEach", "Completed"}}));

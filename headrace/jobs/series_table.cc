@@ -234,20 +234,6 @@ Result<SettledTable> settle_table(const TableSpec& spec) {
   return out;
 }
 
-Result<std::string> actuals_url(const std::string& url, const std::string& metadata) {
-  if (url.empty()) {
-    return url;
-  }
-  HR_TRY(const auto dataset, lake::find_dataset(url, metadata));
-  if (!dataset || !dataset->at_root) {
-    return url;
-  }
-  if (dataset->test.empty()) {
-    return Error{Errc::invalid_argument, url + " has no test/; name the table of actuals"};
-  }
-  return dataset->test;
-}
-
 Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& given,
                                       lake::BatchReader* static_rows) {
   TableSpec spec = given;
@@ -303,6 +289,7 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
   out.set.columns = {columns.id, columns.time, columns.target};
+  out.without_start = table.format() == lake::Format::wide_csv && spec.start.empty();
   HR_TRY(out.snapshot, snapshot_of(table));
   out.bytes_read = rows.stats.bytes_read + (own != nullptr ? own->bytes_read() : 0);
   out.row_groups_read = rows.stats.row_groups_read;

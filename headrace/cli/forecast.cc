@@ -164,6 +164,10 @@ Command plot_command() {
   Command command;
   command.name = "forecast plot";
   command.summary = "draw one item: history, median, 50/80/95 % bands, as SVG";
+  command.details =
+      "The bands need the quantiles 0.025, 0.1, 0.25, 0.5, 0.75, 0.9 and 0.975, which predict and "
+      "train\n"
+      "write unless they are told others. Of a file with fewer the bands that it has are drawn.";
   command.examples = {
       "headrace forecast plot forecast.parquet --item H1 --history lake/ --out H1.svg"};
   command.options = join_options(
@@ -174,7 +178,7 @@ Command plot_command() {
         actuals_start_option(),
         columns_model_option(),
         registry_option(),
-        {.name = "--out", .help = "SVG file to write", .required = true}},
+        {.name = "--out", .help = "file to write: .svg", .required = true}},
        table_options()});
   command.run = forecast_plot;
   return command;

@@ -346,8 +346,49 @@ Result<void> first_error(const std::vector<forecast::ItemError>& errors) {
   return errors.empty() ? Result<void>() : errors.front().error;
 }
 
+/// Which bands were drawn, and what the others would have needed.
+void tell_plot(const forecast::PlotData& data, const Arguments& arguments) {
+  const std::string out = arguments.text("out");
+  Json drawn = Json::array();
+  std::vector<std::string> there;
+  for (const forecast::PlotBand& band : data.bands) {
+    drawn.push_back(band.percent);
+    there.push_back(fmt::format("{:g}", band.percent));
+  }
+  std::vector<std::string> absent;
+  std::vector<std::string> levels;
+  for (const int percent : forecast::kPlotPercents) {
+    if (std::ranges::find(there, std::to_string(percent)) == there.end()) {
+      absent.push_back(std::to_string(percent));
+      levels.push_back(
+          fmt::format("{0:g}, {1:g}", (100 - percent) / 200.0, (100 + percent) / 200.0));
+    }
+  }
+  if (!absent.empty()) {
+    say(stderr, "{} of {} % need the quantiles {}, which {} lacks\n",
+        absent.size() > 1 ? "bands" : "a band", fmt::join(absent, " and "), fmt::join(levels, ", "),
+        arguments.text("forecasts"));
+  }
+  if (arguments.flag("json")) {
+    fmt::print(
+        "{}\n",
+        Json::object({{"item", data.title}, {"out", out}, {"bands", std::move(drawn)}}).dump());
+    return;
+  }
+  say(stdout, "wrote {}: median{}\n", out,
+      there.empty() ? "" : fmt::format(", bands of {} %", fmt::join(there, ", ")));
+}
+
+Result<void> check_svg(const base::Path& path) {
+  HR_TRY(check_output(path));
+  return path.extension() == ".svg"
+             ? Result<void>()
+             : Error{Errc::invalid_argument,
+                     path.string() + ": plots are written as SVG; end its name in .svg"};
+}
+
 Result<int> plot(const Arguments& arguments) {
-  HR_TRY(check_output(arguments.text("out")));
+  HR_TRY(check_svg(arguments.text("out")));
   HR_TRY(auto spec, spec_beside(arguments));
   const std::string item = arguments.text("item");
   HR_TRY(const auto table, jobs::load_series(spec, {item}), "history");
@@ -369,7 +410,7 @@ Result<int> plot(const Arguments& arguments) {
   HR_TRY(const auto data, forecast::plot_data(*series, *forecast, 0, std::move(actual)));
   HR_TRY(const std::string svg, forecast::forecast_svg(data));
   HR_TRY(base::replace_file(arguments.text("out"), svg));
-  say(stdout, "wrote {}\n", arguments.text("out"));
+  tell_plot(data, arguments);
   return kExitOk;
 }
 

@@ -64,8 +64,9 @@ Command train_command() {
          .at_most = 1000},
         {.name = "--warm-start",
          .help =
-             "registered model (NAME, NAME:7, NAME@alias) that local models start from, in place "
-             "of global ones of this run"},
+             "registered model (NAME, NAME:7, NAME@alias) to start from, for local models in place "
+             "of global ones of this run; a set (NAME/*, NAME/*@alias) starts each local model "
+             "from the item's own"},
         {.name = "--slots",
          .help = "series trained at a time; default one per core",
          .kind = OptionKind::integer,

@@ -19,8 +19,9 @@ struct ForecastPipeline {
   std::string registry;       ///< folder; "" = the usual one
   int global_members = 3;     ///< 0: local models start cold and compete with naive methods only
   int slots = 0;              ///< items at a time; 0 = by cores
-  std::string
-      warm_start;  ///< a registered model to start from instead of global members of its own
+  /// A registered model to start from instead of global members of its own, or a set of one per
+  /// item.
+  std::string warm_start;
   Json train = Json::object();  ///< options that were given, by name
 };
 

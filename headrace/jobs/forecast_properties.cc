@@ -135,6 +135,13 @@ Readers make_readers() {
                      Reading* r) { return read_int(n, v, 1, 1024, &r->out.threads); }},
       {"train", [](std::string_view, const Json& v,
                    Reading* r) { return forecast::set_options(&r->out.train, v); }},
+      {"train_warm",
+       [](std::string_view, const Json& v, Reading* r) -> Result<void> {
+         forecast::TrainOptions checked;
+         HR_TRY(forecast::set_options(&checked, v));
+         r->out.train_warm = v;
+         return {};
+       }},
       {"predict", [](std::string_view, const Json& v,
                      Reading* r) { return forecast::set_options(&r->out.predict, v); }},
       {"select",

@@ -177,6 +177,18 @@ void copy_metrics(const Json& entry, Json* metrics) {
   copy("naive2", "naive2_");
 }
 
+/// Items ran longest first; a reader finds them in the order of the table.
+void sort_items(const forecast::SeriesSet& history, std::vector<flow::ReportItem>* items) {
+  std::map<std::string_view, size_t> places;
+  for (const forecast::Series& series : history.series) {
+    places.emplace(series.id, places.size());
+  }
+  std::ranges::stable_sort(*items, {}, [&](const flow::ReportItem& item) {
+    const auto found = places.find(item.key);
+    return found == places.end() ? places.size() : found->second;
+  });
+}
+
 void add_forecasts(const std::map<std::string, ItemForecast>& forecasts, const Json& evaluation,
                    flow::ReportData* data) {
   const TableSpec table = spec_of(evaluation.find("table"));
@@ -186,6 +198,7 @@ void add_forecasts(const std::map<std::string, ItemForecast>& forecasts, const J
       series_of(table, table.url.empty() ? Result<SeriesTable>(none) : load_series(table));
   const SeriesById future = by_id(series_of(
       actuals, actuals.url.empty() ? Result<SeriesTable>(none) : load_actuals(actuals, history)));
+  sort_items(history, &data->items);
   const SeriesById past = by_id(std::move(history));
   const Json* items = evaluation.find("items");
   for (flow::ReportItem& item : data->items) {

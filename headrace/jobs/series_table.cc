@@ -5,6 +5,7 @@
 #include <array>
 #include <initializer_list>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -363,7 +364,16 @@ Result<std::vector<std::string>> list_items(const TableSpec& given) {
     return Error{Errc::not_found,
                  spec.url + " holds no items: it has no rows; add some, or name another table"};
   }
-  return std::move(items.ids);
+  std::vector<size_t> order(items.ids.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order,
+                           [&](size_t a, size_t b) { return items.rows[a] > items.rows[b]; });
+  std::vector<std::string> ids;
+  ids.reserve(order.size());
+  for (const size_t index : order) {
+    ids.push_back(std::move(items.ids[index]));
+  }
+  return ids;
 }
 
 Result<void> check_table(const TableSpec& given) {

@@ -86,7 +86,8 @@ HR_API Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const Ta
 /// zone of the stamps, a table without rows.
 HR_API Result<void> check_table(const TableSpec& spec);
 
-/// Ids in the table, in the order of their first row. `not_found` when there are none.
+/// Ids in the table, those with most rows first, so that no long one is left for the end of a run;
+/// of as many rows in the order of their first one. `not_found` when there are none.
 HR_API Result<std::vector<std::string>> list_items(const TableSpec& spec);
 
 }  // namespace headrace::jobs

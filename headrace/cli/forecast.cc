@@ -77,7 +77,8 @@ Command train_command() {
         {.name = "--actuals", .help = "table of what came after, to judge the forecasts"},
         actuals_start_option()},
        table_options(),
-       option_flags(forecast::train_option_list())});
+       option_flags(forecast::train_option_list()),
+       option_flags(forecast_infos())});
   command.run = forecast_train;
   return command;
 }
@@ -132,7 +133,8 @@ Command backtest_command() {
        score_options(),
        table_options(),
        option_flags(forecast::backtest_option_list()),
-       option_flags(forecast::train_option_list())});
+       option_flags(forecast::train_option_list()),
+       option_flags(forecast_infos())});
   command.run = forecast_backtest;
   return command;
 }

@@ -214,6 +214,14 @@ Result<Json> given_options(const Arguments& arguments,
   return out;
 }
 
+std::vector<forecast::OptionInfo> forecast_infos() {
+  auto infos = forecast::predict_option_list();
+  std::erase_if(infos, [](const forecast::OptionInfo& info) {  // of training too, or of files alone
+    return info.name == "horizon" || info.name == "seed" || info.name == "keep_samples";
+  });
+  return infos;
+}
+
 std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists) {
   std::vector<Option> all;
   for (const std::vector<Option>& list : lists) {

@@ -268,6 +268,9 @@ Result<int> backtest(const Arguments& arguments) {
   HR_TRY(forecast::set_options(&train, given_train));
   HR_TRY(const Json given, given_options(arguments, backtest_infos));
   HR_TRY(forecast::set_options(&options, given));
+  forecast::PredictOptions predict;
+  HR_TRY(const Json given_predict, given_options(arguments, forecast_infos()));
+  HR_TRY(forecast::set_options(&predict, given_predict));
   HR_TRY(name_covariates(train, &spec));
   HR_TRY(auto table, jobs::load_series(spec, arguments.texts("item")));
   print_lines(table.set.notes);
@@ -281,7 +284,8 @@ Result<int> backtest(const Arguments& arguments) {
   forecast::Comparison total;
   if (global) {
     context.threads = base::usable_cores();
-    HR_TRY(total, forecast::backtest(series, forecast::Scope::global, train, options, {}, context));
+    HR_TRY(total,
+           forecast::backtest(series, forecast::Scope::global, train, options, predict, context));
   } else {
     std::vector<Result<forecast::Comparison>> parts(
         series.size(), Error{Errc::cancelled, "forecast: the backtest was stopped"});
@@ -298,7 +302,7 @@ Result<int> backtest(const Arguments& arguments) {
         [&](int64_t i) {
           const auto index = static_cast<size_t>(i);
           parts[index] = forecast::backtest(std::span(&series[index], 1), forecast::Scope::local,
-                                            train, options, {}, context);
+                                            train, options, predict, context);
           const base::MutexLock lock(progress_mu);
           progress.update(++done, 0, pool.threads());
         },

@@ -171,7 +171,29 @@ void print_trained(const Arguments& arguments, const std::string& model, const b
                          .dump());
 }
 
+/// The options of forecasts; who judges them needs the median.
+Result<Json> predict_json(const Arguments& arguments) {
+  const auto infos = forecast_infos();
+  HR_TRY(Json given, given_options(arguments, infos));
+  if (arguments.flag("global") && !given.members().empty()) {
+    std::string name = given.members().front().first;
+    std::replace(name.begin(), name.end(), '_', '-');
+    return Error{Errc::invalid_argument,
+                 "--" + name + " is for forecasts, and --global makes none; tell it to predict"};
+  }
+  forecast::PredictOptions options;
+  HR_TRY(forecast::set_options(&options, given));
+  if (arguments.has("actuals") &&
+      std::ranges::find(options.quantiles, 0.5) == options.quantiles.end()) {
+    return Error{Errc::invalid_argument, "--quantiles " + arguments.text("quantiles") +
+                                             " lacks the median, by which --actuals judges; add "
+                                             "0.5"};
+  }
+  return given;
+}
+
 Result<int> train_global(const Arguments& arguments) {
+  HR_TRY(predict_json(arguments));
   HR_TRY(auto spec, table_spec(arguments));
   HR_TRY(Json given, train_json(arguments, &spec));
   HR_TRY(const auto warm, start_from(arguments, &spec, &given));
@@ -228,6 +250,7 @@ Result<int> train_local(const Arguments& arguments) {
     const bool remote = url.empty() || url.find("://") != std::string::npos;
     return remote ? url : std::filesystem::absolute(url).string();
   };
+  HR_TRY(spec.predict, predict_json(arguments));
   spec.name = model_name(arguments);
   spec.table.url = absolute(spec.table.url);
   spec.table.metadata = absolute(spec.table.metadata);

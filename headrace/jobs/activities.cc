@@ -26,6 +26,8 @@ namespace headrace::jobs {
 
 namespace {
 
+constexpr std::string_view kRegistryNote = "registry.txt";  // in the run's folder
+
 /// What a warm worker keeps from item to item: open registries, the start models, its forecast log,
 /// the table it read last.
 struct WorkerState {
@@ -56,10 +58,36 @@ base::Board* board_of(WorkerState* state, const flow::ActivityCall& call) {
   return state->board->get();
 }
 
+/// The registry of a run whose pipeline names none: the one it began with, which its folder keeps.
+/// A resumed run may find another environment, and its models belong together.
+Result<base::Path> registry_of_run(const flow::ActivityCall& call) {
+  const base::Path note = call.run_folder / kRegistryNote;
+  const auto now = registry::registry_path("");
+  const auto kept = base::read_file(note);
+  if (!kept.ok() && kept.error().code() != Errc::not_found) {
+    return kept.error();
+  }
+  if (!kept.ok()) {
+    HR_TRY(const base::Path folder, now);
+    std::error_code code;
+    const base::Path absolute = std::filesystem::absolute(folder, code);
+    HR_TRY(base::replace_file(note, absolute.string()));
+    return absolute;
+  }
+  const base::Path folder = *kept;
+  if (!now.ok() ||
+      std::filesystem::absolute(*now).lexically_normal() != folder.lexically_normal()) {
+    base::log_warning("this run goes on in the registry that it began with, " + folder.string() +
+                      ", although the environment names another registry");
+  }
+  return folder;
+}
+
 Result<std::shared_ptr<registry::Registry>> open_registry(WorkerState* state,
                                                           const flow::ActivityCall& call,
                                                           const std::string& option) {
-  HR_TRY(const base::Path folder, registry::registry_path(option));
+  HR_TRY(const base::Path folder,
+         option.empty() ? registry_of_run(call) : registry::registry_path(option));
   std::shared_ptr<registry::Registry>& known = state->registries[folder.string()];
   if (known == nullptr) {
     HR_TRY(auto opened, registry::Registry::open(folder, {.command = "headrace flow worker",

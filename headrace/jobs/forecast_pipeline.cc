@@ -151,12 +151,12 @@ Json train_each(const ForecastPipeline& spec, int batch_count) {
   if (starts_warm(spec) && !warm.members().empty()) {
     properties.set("train_warm", std::move(warm));
   }
-  Json levels = Json::array();
-  for (const double level :
-       {0.025, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.975}) {
-    levels.push_back(level);
+  Json predict = spec.predict;
+  if (predict.find("quantiles") == nullptr) {
+    const std::vector<double> usual = forecast::PredictOptions().quantiles;
+    predict.set("quantiles", Json(Json::Array(usual.begin(), usual.end())));
   }
-  properties.set("predict", Json::object({{"quantiles", std::move(levels)}}));
+  properties.set("predict", std::move(predict));
   Json activities = Json::array();
   activities.push_back(forecast_activity("Train", std::move(properties)));
   Json loop =

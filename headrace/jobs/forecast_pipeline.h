@@ -22,7 +22,8 @@ struct ForecastPipeline {
   /// A registered model to start from instead of global members of its own, or a set of one per
   /// item.
   std::string warm_start;
-  Json train = Json::object();  ///< options that were given, by name
+  Json train = Json::object();    ///< options that were given, by name
+  Json predict = Json::object();  ///< those of the items' forecasts
 };
 
 /// The document, in Data Factory's Git form: `headrace flow run` takes it as it is.

@@ -2,6 +2,7 @@
 // The lines about accuracy at the end of a run.
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <string>
 
 #include "headrace/cli/flow_internal.h"
@@ -17,6 +18,10 @@ void print_accuracy(const base::Path& run_folder) {
     return;  // a run without forecasts has none
   }
   if (const Json* summary = evaluation->find("summary")) {
+    std::fflush(stdout);
+    if (const std::string warning = summary->get_string("warning"); !warning.empty()) {
+      fmt::print(stderr, "warning: {}\n", printable(warning, true));
+    }
     fmt::print("\n{}\n", printable(summary->get_string("text"), true));
   }
   const auto path = jobs::write_run_report(run_folder);

@@ -23,6 +23,11 @@ Option columns_model_option() {
           .help = "registered model whose columns the tables are read by, where none are named"};
 }
 
+Option actuals_start_option() {
+  return {.name = "--actuals-start",
+          .help = "first stamp of wide actuals; by default each row begins where its past ends"};
+}
+
 Option table_argument() {
   return {.name = "table",
           .help = "file, folder or glob: Parquet, CSV (long or wide), GluonTS JSON lines",
@@ -59,8 +64,9 @@ Command train_command() {
          .at_most = 1000},
         {.name = "--warm-start",
          .help =
-             "registered model (NAME, NAME:7, NAME@alias) that local models start from, in place "
-             "of global ones of this run"},
+             "registered model (NAME, NAME:7, NAME@alias) to start from, for local models in place "
+             "of global ones of this run; a set (NAME/*, NAME/*@alias) starts each local model "
+             "from the item's own"},
         {.name = "--slots",
          .help = "series trained at a time; default one per core",
          .kind = OptionKind::integer,
@@ -68,9 +74,11 @@ Command train_command() {
          .at_most = flow::kSlotsMax},
         {.name = "--dir",
          .help = "folder of the run; default one of its own in HEADRACE_RUNS, then ./runs"},
-        {.name = "--actuals", .help = "table of what came after, to judge the forecasts"}},
+        {.name = "--actuals", .help = "table of what came after, to judge the forecasts"},
+        actuals_start_option()},
        table_options(),
-       option_flags(forecast::train_option_list())});
+       option_flags(forecast::train_option_list()),
+       option_flags(forecast_infos())});
   command.run = forecast_train;
   return command;
 }
@@ -125,7 +133,8 @@ Command backtest_command() {
        score_options(),
        table_options(),
        option_flags(forecast::backtest_option_list()),
-       option_flags(forecast::train_option_list())});
+       option_flags(forecast::train_option_list()),
+       option_flags(forecast_infos())});
   command.run = forecast_backtest;
   return command;
 }
@@ -140,6 +149,7 @@ Command evaluate_command() {
       {{{.name = "forecasts", .help = "file made by `headrace forecast predict`", .required = true},
         {.name = "--history", .help = "table the forecasts were made from", .required = true},
         {.name = "--actuals", .help = "table of what came", .required = true},
+        actuals_start_option(),
         columns_model_option(),
         registry_option(),
         {.name = "--season",
@@ -157,6 +167,10 @@ Command plot_command() {
   Command command;
   command.name = "forecast plot";
   command.summary = "draw one item: history, median, 50/80/95 % bands, as SVG";
+  command.details =
+      "The bands need the quantiles 0.025, 0.1, 0.25, 0.5, 0.75, 0.9 and 0.975, which predict and "
+      "train\n"
+      "write unless they are told others. Of a file with fewer the bands that it has are drawn.";
   command.examples = {
       "headrace forecast plot forecast.parquet --item H1 --history lake/ --out H1.svg"};
   command.options = join_options(
@@ -164,9 +178,10 @@ Command plot_command() {
         {.name = "--item", .help = "the item to draw", .required = true},
         {.name = "--history", .help = "table the forecasts were made from", .required = true},
         {.name = "--actuals", .help = "table of what came"},
+        actuals_start_option(),
         columns_model_option(),
         registry_option(),
-        {.name = "--out", .help = "SVG file to write", .required = true}},
+        {.name = "--out", .help = "file to write: .svg", .required = true}},
        table_options()});
   command.run = forecast_plot;
   return command;

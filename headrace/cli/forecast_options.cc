@@ -45,6 +45,16 @@ OptionKind kind_of(const forecast::OptionInfo& info) {
                                   : OptionKind::text;
 }
 
+/// A list that help may break into lines.
+std::string spaced(std::string_view list) {
+  std::string out;
+  for (const char c : list) {
+    out += c;
+    out += c == ',' ? " " : "";
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<Option> table_options() {
@@ -183,7 +193,7 @@ std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos) {
     option.choices.assign(info.choices.begin(), info.choices.end());
     option.elsewhere = elsewhere(info.name);
     if (!info.default_text.empty() && !is_boolean(info)) {
-      option.help += " [" + info.default_text + "]";
+      option.help += " [" + spaced(info.default_text) + "]";
     }
     flags.push_back(std::move(option));
   }
@@ -202,6 +212,14 @@ Result<Json> given_options(const Arguments& arguments,
     }
   }
   return out;
+}
+
+std::vector<forecast::OptionInfo> forecast_infos() {
+  auto infos = forecast::predict_option_list();
+  std::erase_if(infos, [](const forecast::OptionInfo& info) {  // of training too, or of files alone
+    return info.name == "horizon" || info.name == "seed" || info.name == "keep_samples";
+  });
+  return infos;
 }
 
 std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists) {

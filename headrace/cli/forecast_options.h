@@ -35,6 +35,9 @@ std::vector<Option> option_flags(std::span<const forecast::OptionInfo> infos);
 /// The flags that were given, as an object by option name: for `set_options` and pipelines.
 Result<Json> given_options(const Arguments& arguments, std::span<const forecast::OptionInfo> infos);
 
+/// What forecasts of a run or a backtest can be told beside the options of training.
+std::vector<forecast::OptionInfo> forecast_infos();
+
 /// Several lists after one another.
 std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists);
 

@@ -17,6 +17,7 @@
 #include "headrace/cli/terminal.h"
 #include "headrace/forecast/backtest.h"
 #include "headrace/forecast/plot.h"
+#include "headrace/jobs/actuals.h"
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_table.h"
 #include "headrace/jobs/predict_many.h"
@@ -72,6 +73,13 @@ Result<jobs::TableSpec> spec_beside(const Arguments& arguments) {
     spec.learned = names;
   }
   spec.url = arguments.text("history");
+  return spec;
+}
+
+/// How the table of what came is read: as the history, but that a start is its own.
+jobs::TableSpec spec_of_actuals(const Arguments& arguments, jobs::TableSpec spec) {
+  spec.url = arguments.text("actuals");
+  spec.start = arguments.text("actuals-start");
   return spec;
 }
 
@@ -210,7 +218,18 @@ void print_comparison(const forecast::Comparison& comparison, const Arguments& a
 
 /// Print the comparison, then write `--per-item`: a file that cannot be written costs no scores.
 int tell_comparison(const forecast::Comparison& comparison, const Arguments& arguments) {
+  const bool none = comparison.model.items().empty();
+  if (none) {
+    fmt::print(stderr, "headrace: {}\n", printable(jobs::unjudged_text(comparison), true));
+  }
+  if (none && !arguments.flag("json")) {
+    print_errors(comparison.errors);
+    return kExitFailed;
+  }
   print_comparison(comparison, arguments);
+  if (none) {
+    return kExitFailed;
+  }
   std::fflush(stdout);
   if (const std::string per_item = arguments.text("per-item"); !per_item.empty()) {
     const auto written = jobs::write_item_scores(per_item, comparison);
@@ -231,9 +250,7 @@ Result<int> evaluate(const Arguments& arguments) {
   const forecast::Frequency& frequency = history.set.frequency;
   HR_TRY(const auto forecasts,
          jobs::read_forecast_table(arguments.text("forecasts"), frequency, history.set.columns));
-  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals"), spec.metadata));
-  spec.frequency = frequency.name();  // few rows of actuals may not tell it
-  HR_TRY(const auto actuals, jobs::load_series(spec), "actuals");
+  HR_TRY(const auto actuals, jobs::load_actuals(spec_of_actuals(arguments, spec), history.set));
   const auto season = static_cast<int>(arguments.integer("season").value_or(0));
   HR_TRY(const auto comparison, jobs::judge(forecasts, history.set, actuals.set, season));
   return tell_comparison(comparison, arguments);
@@ -251,6 +268,9 @@ Result<int> backtest(const Arguments& arguments) {
   HR_TRY(forecast::set_options(&train, given_train));
   HR_TRY(const Json given, given_options(arguments, backtest_infos));
   HR_TRY(forecast::set_options(&options, given));
+  forecast::PredictOptions predict;
+  HR_TRY(const Json given_predict, given_options(arguments, forecast_infos()));
+  HR_TRY(forecast::set_options(&predict, given_predict));
   HR_TRY(name_covariates(train, &spec));
   HR_TRY(auto table, jobs::load_series(spec, arguments.texts("item")));
   print_lines(table.set.notes);
@@ -264,7 +284,8 @@ Result<int> backtest(const Arguments& arguments) {
   forecast::Comparison total;
   if (global) {
     context.threads = base::usable_cores();
-    HR_TRY(total, forecast::backtest(series, forecast::Scope::global, train, options, {}, context));
+    HR_TRY(total,
+           forecast::backtest(series, forecast::Scope::global, train, options, predict, context));
   } else {
     std::vector<Result<forecast::Comparison>> parts(
         series.size(), Error{Errc::cancelled, "forecast: the backtest was stopped"});
@@ -281,7 +302,7 @@ Result<int> backtest(const Arguments& arguments) {
         [&](int64_t i) {
           const auto index = static_cast<size_t>(i);
           parts[index] = forecast::backtest(std::span(&series[index], 1), forecast::Scope::local,
-                                            train, options, {}, context);
+                                            train, options, predict, context);
           const base::MutexLock lock(progress_mu);
           progress.update(++done, 0, pool.threads());
         },
@@ -305,14 +326,14 @@ const forecast::Series* find_series(const std::vector<forecast::Series>& all,
   return found == all.end() ? nullptr : &*found;
 }
 
-Result<std::vector<double>> actual_values(const Arguments& arguments, jobs::TableSpec spec,
+Result<std::vector<double>> actual_values(const jobs::TableSpec& spec,
+                                          const forecast::SeriesSet& history,
                                           const forecast::Forecast& forecast) {
   std::vector<double> values;
-  HR_TRY(spec.url, jobs::actuals_url(arguments.text("actuals"), spec.metadata));
   if (spec.url.empty()) {
     return values;
   }
-  HR_TRY(const auto table, jobs::load_series(spec, {forecast.id}), "actuals");
+  HR_TRY(const auto table, jobs::load_actuals(spec, history, {forecast.id}));
   if (const forecast::Series* series = find_series(table.set.series, forecast.id)) {
     const auto offset =
         forecast::steps_between(series->frequency, series->start_us, forecast.start_us);
@@ -329,8 +350,49 @@ Result<void> first_error(const std::vector<forecast::ItemError>& errors) {
   return errors.empty() ? Result<void>() : errors.front().error;
 }
 
+/// Which bands were drawn, and what the others would have needed.
+void tell_plot(const forecast::PlotData& data, const Arguments& arguments) {
+  const std::string out = arguments.text("out");
+  Json drawn = Json::array();
+  std::vector<std::string> there;
+  for (const forecast::PlotBand& band : data.bands) {
+    drawn.push_back(band.percent);
+    there.push_back(fmt::format("{:g}", band.percent));
+  }
+  std::vector<std::string> absent;
+  std::vector<std::string> levels;
+  for (const int percent : forecast::kPlotPercents) {
+    if (std::ranges::find(there, std::to_string(percent)) == there.end()) {
+      absent.push_back(std::to_string(percent));
+      levels.push_back(
+          fmt::format("{0:g}, {1:g}", (100 - percent) / 200.0, (100 + percent) / 200.0));
+    }
+  }
+  if (!absent.empty()) {
+    say(stderr, "{} of {} % need the quantiles {}, which {} lacks\n",
+        absent.size() > 1 ? "bands" : "a band", fmt::join(absent, " and "), fmt::join(levels, ", "),
+        arguments.text("forecasts"));
+  }
+  if (arguments.flag("json")) {
+    fmt::print(
+        "{}\n",
+        Json::object({{"item", data.title}, {"out", out}, {"bands", std::move(drawn)}}).dump());
+    return;
+  }
+  say(stdout, "wrote {}: median{}\n", out,
+      there.empty() ? "" : fmt::format(", bands of {} %", fmt::join(there, ", ")));
+}
+
+Result<void> check_svg(const base::Path& path) {
+  HR_TRY(check_output(path));
+  return path.extension() == ".svg"
+             ? Result<void>()
+             : Error{Errc::invalid_argument,
+                     path.string() + ": plots are written as SVG; end its name in .svg"};
+}
+
 Result<int> plot(const Arguments& arguments) {
-  HR_TRY(check_output(arguments.text("out")));
+  HR_TRY(check_svg(arguments.text("out")));
   HR_TRY(auto spec, spec_beside(arguments));
   const std::string item = arguments.text("item");
   HR_TRY(const auto table, jobs::load_series(spec, {item}), "history");
@@ -347,12 +409,12 @@ Result<int> plot(const Arguments& arguments) {
     return Error{Errc::not_found,
                  "forecast: " + arguments.text("forecasts") + " has no item \"" + item + "\""};
   }
-  spec.frequency = series->frequency.name();
-  HR_TRY(auto actual, actual_values(arguments, spec, *forecast));
+  HR_TRY(auto actual,
+         actual_values(spec_of_actuals(arguments, std::move(spec)), table.set, *forecast));
   HR_TRY(const auto data, forecast::plot_data(*series, *forecast, 0, std::move(actual)));
   HR_TRY(const std::string svg, forecast::forecast_svg(data));
   HR_TRY(base::replace_file(arguments.text("out"), svg));
-  say(stdout, "wrote {}\n", arguments.text("out"));
+  tell_plot(data, arguments);
   return kExitOk;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +15,10 @@
 #include "headrace/cli/terminal.h"
 #include "headrace/flow/run.h"
 #include "headrace/forecast/forecaster.h"
+#include "headrace/jobs/actuals.h"
 #include "headrace/jobs/forecast_pipeline.h"
 #include "headrace/jobs/model_store.h"
+#include "headrace/jobs/predict_many.h"
 
 namespace headrace::cli {
 
@@ -59,19 +62,53 @@ void follow_options(const forecast::Model& warm, Json* given) {
   }
 }
 
-/// The stored model that `--warm-start` names, by its version.
-Result<void> start_from(const std::string& reference, jobs::ForecastPipeline* spec) {
-  HR_TRY(const base::Path folder, registry::registry_path(spec->registry));
+/// What `--warm-start` names, by its version where it is one model of all series.
+struct WarmStart {
+  forecast::Model model;  ///< of a set: one of them
+  std::string reference;
+};
+
+/// Find it before a run is made; options that were not given, and the table's columns and
+/// frequency, are as it was trained. Nothing when none is named.
+Result<std::optional<WarmStart>> start_from(const Arguments& arguments, jobs::TableSpec* table,
+                                            Json* given) {
+  const std::string name = arguments.text("warm-start");
+  if (name.empty()) {
+    return std::optional<WarmStart>();
+  }
+  HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(const auto registry,
          registry::Registry::open(folder, {.create = false, .read_only = true}));
-  HR_TRY(const auto version, registry.find(reference), "--warm-start");
-  HR_TRY(const auto model, jobs::load_model(registry, version.reference()), "--warm-start");
-  spec->warm_start = version.reference();
-  follow_options(model, &spec->train);
-  if (spec->table.frequency.empty()) {
-    spec->table.frequency = model.spec.frequency.name();
+  HR_TRY(const auto set, jobs::find_models(registry, name), "--warm-start");
+  if (!set.shared && arguments.flag("global")) {
+    return Error{Errc::invalid_argument, "--warm-start: " + name +
+                                             " names a model per item; a model of all series "
+                                             "starts from one of all series"};
   }
-  spec->table.learned = model.columns;
+  HR_TRY(const auto facts, jobs::facts_of_models(registry, name), "--warm-start");
+  WarmStart out;
+  HR_TRY(out.model, jobs::load_model(registry, facts.reference), "--warm-start");
+  out.reference = set.shared ? set.shared->reference() : name;
+  follow_options(out.model, given);
+  if (table->frequency.empty()) {
+    table->frequency = out.model.spec.frequency.name();
+  }
+  table->learned = out.model.columns;
+  return std::optional(std::move(out));
+}
+
+/// What training from it would refuse whatever the values.
+Result<void> check_start(const std::optional<WarmStart>& warm,
+                         const forecast::TrainOptions& options, forecast::Scope scope,
+                         const jobs::TableSpec& table) {
+  if (!warm) {
+    return {};
+  }
+  HR_TRY(const auto frequency, forecast::parse_frequency(table.frequency));
+  auto fits = forecast::check_warm_start(warm->model, options, scope, frequency);
+  if (!fits.ok()) {
+    return std::move(std::move(fits).error().add_context(warm->reference));
+  }
   return {};
 }
 
@@ -134,12 +171,36 @@ void print_trained(const Arguments& arguments, const std::string& model, const b
                          .dump());
 }
 
+/// The options of forecasts; who judges them needs the median.
+Result<Json> predict_json(const Arguments& arguments) {
+  const auto infos = forecast_infos();
+  HR_TRY(Json given, given_options(arguments, infos));
+  if (arguments.flag("global") && !given.members().empty()) {
+    std::string name = given.members().front().first;
+    std::replace(name.begin(), name.end(), '_', '-');
+    return Error{Errc::invalid_argument,
+                 "--" + name + " is for forecasts, and --global makes none; tell it to predict"};
+  }
+  forecast::PredictOptions options;
+  HR_TRY(forecast::set_options(&options, given));
+  if (arguments.has("actuals") &&
+      std::ranges::find(options.quantiles, 0.5) == options.quantiles.end()) {
+    return Error{Errc::invalid_argument, "--quantiles " + arguments.text("quantiles") +
+                                             " lacks the median, by which --actuals judges; add "
+                                             "0.5"};
+  }
+  return given;
+}
+
 Result<int> train_global(const Arguments& arguments) {
+  HR_TRY(predict_json(arguments));
   HR_TRY(auto spec, table_spec(arguments));
-  HR_TRY(const Json given, train_json(arguments, &spec));
+  HR_TRY(Json given, train_json(arguments, &spec));
+  HR_TRY(const auto warm, start_from(arguments, &spec, &given));
   forecast::TrainOptions options;
   HR_TRY(forecast::set_options(&options, given));
   HR_TRY(name_covariates(options, &spec));
+  HR_TRY(check_start(warm, options, forecast::Scope::global, spec));
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(auto registry, registry::Registry::open(folder));
   HR_TRY(registry.check_writable());
@@ -153,6 +214,7 @@ Result<int> train_global(const Arguments& arguments) {
   int64_t epochs = 0;
   forecast::TrainContext context;
   context.threads = base::usable_cores();
+  context.warm = warm ? &warm->model : nullptr;
   context.progress = [&](const forecast::TrainProgress&) {
     const base::MutexLock lock(progress_mu);
     progress.update(++epochs, 0, context.threads);
@@ -171,6 +233,9 @@ Result<int> train_global(const Arguments& arguments) {
   record.lineage.run_kind = "train";
   record.lineage.table = table.snapshot;
   record.tags = {{"scope", "global"}};
+  if (warm) {
+    record.parent = warm->reference;
+  }
   HR_TRY(const auto version, jobs::add_model(&registry, trained->model, std::move(record)));
   print_trained(arguments, version.reference(), folder, *trained, table.set);
   return table.set.errors.empty() ? kExitOk : kExitFailed;
@@ -185,6 +250,7 @@ Result<int> train_local(const Arguments& arguments) {
     const bool remote = url.empty() || url.find("://") != std::string::npos;
     return remote ? url : std::filesystem::absolute(url).string();
   };
+  HR_TRY(spec.predict, predict_json(arguments));
   spec.name = model_name(arguments);
   spec.table.url = absolute(spec.table.url);
   spec.table.metadata = absolute(spec.table.metadata);
@@ -192,16 +258,17 @@ Result<int> train_local(const Arguments& arguments) {
   HR_TRY(const std::string actuals,
          jobs::actuals_url(arguments.text("actuals"), arguments.text("metadata")));
   spec.actuals = absolute(actuals);
+  spec.actuals_start = arguments.text("actuals-start");
   spec.registry = absolute(arguments.text("registry"));
   spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(3));
   spec.slots = static_cast<int>(arguments.integer("slots").value_or(0));
-  if (const std::string warm = arguments.text("warm-start"); !warm.empty()) {
-    HR_TRY(start_from(warm, &spec));
-  }
+  HR_TRY(const auto warm, start_from(arguments, &spec.table, &spec.train));
+  spec.warm_start = warm ? warm->reference : "";
   // What is wrong with the table or the options is told before a run is made.
   forecast::TrainOptions options;
   HR_TRY(forecast::set_options(&options, spec.train));
   HR_TRY(name_covariates(options, &spec.table));
+  HR_TRY(check_start(warm, options, forecast::Scope::local, spec.table));
   HR_TRY(jobs::check_table(spec.table));
   HR_TRY(settle_columns(&spec.table));
   HR_TRY(settle_frequency(arguments.flag("json"), &spec.table));
@@ -238,10 +305,6 @@ Result<int> train_local(const Arguments& arguments) {
 int forecast_train(const Arguments& arguments) {
   if (arguments.flag("global") && arguments.flag("local")) {
     return report_error(Error{Errc::invalid_argument, "--local and --global exclude each other"},
-                        arguments.flag("json"));
-  }
-  if (arguments.flag("global") && arguments.has("warm-start")) {
-    return report_error(Error{Errc::invalid_argument, "--warm-start is for local models"},
                         arguments.flag("json"));
   }
   const Result<int> result =

@@ -25,21 +25,6 @@ int member_count(const TrainOptions& options, const Model* warm) {
   return warm != nullptr ? std::max<int>(1, static_cast<int>(warm->members.size())) : 1;
 }
 
-/// What stays `auto` beside a warm start is as the stored model has it.
-TrainOptions follow_warm(const TrainOptions& options, const Model* warm) {
-  TrainOptions followed = options;
-  if (warm == nullptr || warm->method != Method::deepar) {
-    return followed;
-  }
-  if (followed.scale_input == "auto") {
-    followed.scale_input = scale_input_name(warm->spec.scale_input);
-  }
-  if (followed.scale_rule == "auto") {
-    followed.scale_rule = warm->spec.gluonts_scale ? "gluonts" : "item";
-  }
-  return followed;
-}
-
 bool is_constant(const Series& series) {
   double first = std::numeric_limits<double>::quiet_NaN();
   for (const double value : series.target) {

@@ -60,6 +60,11 @@ HR_API Result<Trained> train_local(const Series& series, const TrainOptions& opt
 HR_API Result<Trained> train_global(std::span<const Series> series, const TrainOptions& options,
                                     const TrainContext& context = {});
 
+/// Refuse with `mismatch` what training from `warm` would refuse whatever the series: options that
+/// are not as the stored model has them, another frequency, a model without weights.
+HR_API Result<void> check_warm_start(const Model& warm, const TrainOptions& options, Scope scope,
+                                     const Frequency& frequency);
+
 /// A model without parameters for a series too short to train: seasonal naive, or the last value
 /// when there is less than a season.
 HR_API Model fallback_model(const Series& series, const TrainOptions& options);

@@ -265,7 +265,7 @@ const std::vector<OptionField<PredictOptions>>& predict_fields() {
   static const std::vector<OptionField<T>> fields = {
       {"horizon", "forecast", &T::horizon, "steps to forecast; 0 = the model's", 0, 100000},
       {"samples", "forecast", &T::samples, "paths drawn per item", 1, 1000000},
-      {"quantiles", "forecast", &T::quantiles, "levels", 0, 1},
+      {"quantiles", "forecast", &T::quantiles, "levels; a plot needs 0.5", 0, 1},
       {"keep_samples", "forecast", &T::keep_samples,
        "return the paths too: column samples, a list per row"},
       {"nonnegative", "forecast", &T::nonnegative, "cut drawn values at 0, after drawing"},

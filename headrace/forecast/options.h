@@ -80,7 +80,9 @@ struct TrainOptions {
 struct PredictOptions {
   int horizon = 0;  ///< 0: the model's
   int samples = 100;
-  std::vector<double> quantiles = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
+  /// The deciles, and what intervals of 50, 80, 90 and 95 % need.
+  std::vector<double> quantiles = {0.025, 0.05, 0.1,  0.2, 0.25, 0.3,  0.4,  0.5,
+                                   0.6,   0.7,  0.75, 0.8, 0.9,  0.95, 0.975};
   bool keep_samples = false;
   bool nonnegative = false;
   double path_limit = 10.0;

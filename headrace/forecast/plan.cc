@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "headrace/forecast/forecaster.h"
 #include "headrace/forecast/lags.h"
 #include "headrace/forecast/plan_internal.h"
 
@@ -222,7 +223,57 @@ int context_of(const TrainOptions& options, int season) {
              : std::max(options.horizon, std::min(kSeasons * season, kHorizons * options.horizon));
 }
 
+/// What options decide whatever the series.
+Result<void> take_options(const TrainOptions& options, ModelSpec* spec) {
+  spec->age = options.age;
+  HR_TRY(spec->scale_input, parse_scale_input(options.scale_input));
+  spec->gluonts_scale = options.scale_rule == "gluonts";
+  spec->default_scale = options.default_scale;
+  spec->scale_floor = options.scale_floor;
+  spec->categories = options.categories;
+  spec->static_reals = options.static_reals;
+  spec->dynamic_reals = options.dynamic_reals;
+  spec->unknown_category = options.unknown_category;
+  HR_TRY(spec->distribution, parse_distribution(options.distribution));
+  spec->hidden = options.hidden;
+  spec->layers = options.layers;
+  return {};
+}
+
 }  // namespace
+
+TrainOptions follow_warm(const TrainOptions& options, const Model* warm) {
+  TrainOptions followed = options;
+  if (warm == nullptr || warm->method != Method::deepar) {
+    return followed;
+  }
+  if (followed.scale_input == "auto") {
+    followed.scale_input = scale_input_name(warm->spec.scale_input);
+  }
+  if (followed.scale_rule == "auto") {
+    followed.scale_rule = warm->spec.gluonts_scale ? "gluonts" : "item";
+  }
+  return followed;
+}
+
+Result<void> check_warm_start(const Model& warm, const TrainOptions& given, Scope scope,
+                              const Frequency& frequency) {
+  HR_TRY(const TrainOptions options, resolve(follow_warm(given, &warm), scope));
+  Plan plan;
+  plan.spec = warm.spec;
+  plan.spec.frequency = frequency;
+  HR_TRY(take_options(options, &plan.spec));
+  if (!options.lags.empty()) {
+    plan.spec.lags.assign(options.lags.begin(), options.lags.end());
+  }
+  if (options.season > 0) {
+    plan.spec.season = options.season;
+  }
+  if (options.time_features != std::vector<std::string>{"auto"}) {
+    HR_TRY(choose_time_features(options, &plan.spec));
+  }
+  return follow(warm, options, &plan);
+}
 
 Result<Plan> make_plan(const TrainOptions& options, std::span<const Series* const> series,
                        const Model* warm) {
@@ -236,18 +287,7 @@ Result<Plan> make_plan(const TrainOptions& options, std::span<const Series* cons
   spec.horizon = options.horizon;
   spec.season = options.season > 0 ? options.season : season_length(spec.frequency);
   spec.context = context_of(options, spec.season);
-  spec.age = options.age;
-  HR_TRY(spec.scale_input, parse_scale_input(options.scale_input));
-  spec.gluonts_scale = options.scale_rule == "gluonts";
-  spec.default_scale = options.default_scale;
-  spec.scale_floor = options.scale_floor;
-  spec.categories = options.categories;
-  spec.static_reals = options.static_reals;
-  spec.dynamic_reals = options.dynamic_reals;
-  spec.unknown_category = options.unknown_category;
-  HR_TRY(spec.distribution, parse_distribution(options.distribution));
-  spec.hidden = options.hidden;
-  spec.layers = options.layers;
+  HR_TRY(take_options(options, &spec));
   choose_lags(options, series, &plan);
   HR_TRY(choose_time_features(options, &spec));
   make_dictionaries(series, &spec);

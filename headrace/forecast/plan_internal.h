@@ -20,6 +20,9 @@ struct Plan {
   std::vector<std::string> notes;
 };
 
+/// What stays `auto` beside a warm start is as the stored model has it.
+TrainOptions follow_warm(const TrainOptions& options, const Model* warm);
+
 /// `options` are resolved. With `warm`, what is left to choose (lags, context, features,
 /// dictionaries, scaling) is the warm model's, and what the options say otherwise is a `mismatch`
 /// that names the field.

@@ -332,12 +332,18 @@ Result<PlotData> plot_data(const Series& series, const Forecast& forecast, int64
   data.history.assign(series.target.begin() + first, series.target.end());
   data.actual = std::move(actual);
   data.median = values(at(0.5));
+  const auto is_usual = [](const PlotBand& band) {
+    return std::ranges::find(kPlotPercents, band.percent) != std::end(kPlotPercents);
+  };
   for (auto level = levels.begin(); level != levels.end(); ++level) {
     const auto upper = at(1.0 - *level);
     if (*level < 0.5 && upper != levels.end()) {
       const double percent = std::round(1000.0 * (1.0 - 2.0 * *level)) / 10.0;
       data.bands.push_back({percent, values(level), values(upper)});
     }
+  }
+  if (std::ranges::any_of(data.bands, is_usual)) {
+    std::erase_if(data.bands, [&](const PlotBand& band) { return !is_usual(band); });
   }
   return data;
 }

@@ -37,9 +37,13 @@ struct PlotOptions {
   int height = 360;
 };
 
+/// The central intervals that are drawn where the forecast has their two levels, in per cent.
+inline constexpr int kPlotPercents[] = {95, 80, 50};
+
 /// The last `history_steps` values of the series (0: four horizons), and of the forecast the median
-/// and every pair of levels that are symmetric about it (0.1 and 0.9 make 80 %). `actual` may be
-/// empty or hold the values that came. `invalid_argument`: the forecast has no median.
+/// and the bands of `kPlotPercents`; where it has none of them, every pair of levels that are
+/// symmetric about the median (0.2 and 0.8 make 60 %). `actual` may be empty or hold the values
+/// that came. `invalid_argument`: the forecast has no median.
 HR_API Result<PlotData> plot_data(const Series& series, const Forecast& forecast,
                                   int64_t history_steps = 0, std::vector<double> actual = {});
 

@@ -46,7 +46,7 @@ Forecast flat_forecast(const Series& series) {
   return forecast;
 }
 
-TEST_CASE("a plot has history, median and a band for each pair of symmetric levels") {
+TEST_CASE("a plot has history, median and its bands of 95, 80 and 50 %, else what it has") {
   const Series series = sine_series(200);
 
   const PlotData data = plot_data(series, flat_forecast(series)).value();
@@ -59,6 +59,14 @@ TEST_CASE("a plot has history, median and a band for each pair of symmetric leve
   CHECK(data.bands[1].percent == 80.0);
   CHECK(data.bands[2].percent == 50.0);
   CHECK(data.bands[1].high[7] == doctest::Approx(116.0));  // 100 + 40 * 0.4
+  Forecast more = flat_forecast(series);
+  more.levels[3] = 0.3;
+  more.levels[5] = 0.7;
+  const PlotData usual = plot_data(series, more).value();
+  REQUIRE(usual.bands.size() == 2);  // 40 % is none of those drawn beside others
+  CHECK(usual.bands[1].percent == 80.0);
+  more.levels = {0.05, 0.15, 0.2, 0.3, 0.5, 0.7, 0.8, 0.95};
+  CHECK(plot_data(series, more).value().bands.size() == 3);  // 90, 60 and 40 %: what there is
   CHECK(occurrences(svg, "fill-opacity=\"0.16\"><title>") == 3);
   CHECK(occurrences(svg, ">95 %</title>") == 1);
   CHECK(svg.find("4 Jul 2015") == std::string::npos);

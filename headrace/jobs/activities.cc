@@ -17,6 +17,7 @@
 #include "headrace/jobs/forecast_store.h"
 #include "headrace/jobs/local_plan.h"
 #include "headrace/jobs/model_store.h"
+#include "headrace/jobs/predict_many.h"
 #include "headrace/jobs/series_cache.h"
 #include "headrace/jobs/series_table.h"
 #include "headrace/registry/name.h"
@@ -24,6 +25,8 @@
 namespace headrace::jobs {
 
 namespace {
+
+constexpr std::string_view kRegistryNote = "registry.txt";  // in the run's folder
 
 /// What a warm worker keeps from item to item: open registries, the start models, its forecast log,
 /// the table it read last.
@@ -55,10 +58,36 @@ base::Board* board_of(WorkerState* state, const flow::ActivityCall& call) {
   return state->board->get();
 }
 
+/// The registry of a run whose pipeline names none: the one it began with, which its folder keeps.
+/// A resumed run may find another environment, and its models belong together.
+Result<base::Path> registry_of_run(const flow::ActivityCall& call) {
+  const base::Path note = call.run_folder / kRegistryNote;
+  const auto now = registry::registry_path("");
+  const auto kept = base::read_file(note);
+  if (!kept.ok() && kept.error().code() != Errc::not_found) {
+    return kept.error();
+  }
+  if (!kept.ok()) {
+    HR_TRY(const base::Path folder, now);
+    std::error_code code;
+    const base::Path absolute = std::filesystem::absolute(folder, code);
+    HR_TRY(base::replace_file(note, absolute.string()));
+    return absolute;
+  }
+  const base::Path folder = *kept;
+  if (!now.ok() ||
+      std::filesystem::absolute(*now).lexically_normal() != folder.lexically_normal()) {
+    base::log_warning("this run goes on in the registry that it began with, " + folder.string() +
+                      ", although the environment names another registry");
+  }
+  return folder;
+}
+
 Result<std::shared_ptr<registry::Registry>> open_registry(WorkerState* state,
                                                           const flow::ActivityCall& call,
                                                           const std::string& option) {
-  HR_TRY(const base::Path folder, registry::registry_path(option));
+  HR_TRY(const base::Path folder,
+         option.empty() ? registry_of_run(call) : registry::registry_path(option));
   std::shared_ptr<registry::Registry>& known = state->registries[folder.string()];
   if (known == nullptr) {
     HR_TRY(auto opened, registry::Registry::open(folder, {.command = "headrace flow worker",
@@ -86,6 +115,63 @@ Result<std::shared_ptr<const forecast::Model>> load_ensemble(
     known = std::make_shared<const forecast::Model>(std::move(joined));
   }
   return known;
+}
+
+/// What one item starts from.
+struct Start {
+  std::shared_ptr<const forecast::Model> model;  ///< null: from nothing
+  std::string reference;                         ///< of the model, or of the first of an ensemble
+  bool own = false;                              ///< the item's earlier model, not one of all
+};
+
+Result<registry::Version> find_uid(const registry::Registry& registry, const std::string& uid) {
+  registry::Query query;
+  query.uid = uid;
+  query.limit = 1;
+  HR_TRY(auto page, registry.list(query));
+  if (uid.empty() || page.versions.empty()) {
+    return Error{Errc::not_found, "registry: no version has the uid \"" + uid + "\""};
+  }
+  return std::move(page.versions.front());
+}
+
+/// The item's own earlier model; none, with a note, where it has none with weights. What this run
+/// registered itself, before a worker was lost, is no earlier one: its parent is.
+Result<Start> own_start(const registry::Registry& registry, const ModelSet& set,
+                        const flow::ActivityCall& call, const std::string& item) {
+  auto version = registry.find(set.reference(item));
+  if (version.ok() && version->lineage.run == call.run_id) {
+    version = find_uid(registry, version->parent);
+  }
+  if (!version.ok() && version.error().code() != Errc::not_found) {
+    return std::move(version).error();
+  }
+  if (!version.ok()) {
+    base::log_info(item + " has no earlier model; it starts from nothing");
+    return Start{nullptr, "", true};
+  }
+  HR_TRY(auto model, load_model(registry, version->reference()), "warm_start");
+  if (model.method != forecast::Method::deepar) {
+    base::log_info(version->reference() + " has no weights to start from");
+    return Start{nullptr, "", true};
+  }
+  return Start{std::make_shared<const forecast::Model>(std::move(model)), version->reference(),
+               true};
+}
+
+Result<Start> find_start(WorkerState* state, const registry::Registry& registry,
+                         const flow::ActivityCall& call, const ForecastProperties& properties) {
+  if (properties.warm_start.empty()) {
+    return Start{};
+  }
+  if (properties.warm_start.size() == 1) {
+    HR_TRY(const ModelSet set, find_models(registry, properties.warm_start.front()), "warm_start");
+    if (!set.shared) {
+      return own_start(registry, set, call, properties.item);
+    }
+  }
+  HR_TRY(auto model, load_ensemble(state, registry, properties.warm_start));
+  return Start{std::move(model), properties.warm_start.front(), false};
 }
 
 Result<std::shared_ptr<ForecastWriter>> open_writer(WorkerState* state,
@@ -186,13 +272,10 @@ ItemForecast stored_item(LocalOutcome outcome, std::string reference) {
 Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
                              const ForecastProperties& properties) {
   HR_TRY(auto registry, open_registry(state, call, properties.registry));
-  std::shared_ptr<const forecast::Model> ensemble;
+  HR_TRY(const Start start, find_start(state, *registry, call, properties));
   TableSpec spec = properties.table;
-  if (!properties.warm_start.empty()) {
-    HR_TRY(ensemble, load_ensemble(state, *registry, properties.warm_start));
-    if (spec.frequency.empty()) {  // one item alone may tell another
-      spec.frequency = ensemble->spec.frequency.name();
-    }
+  if (start.model != nullptr && spec.frequency.empty()) {  // one item alone may tell another
+    spec.frequency = start.model->spec.frequency.name();
   }
   HR_TRY(const SeriesTable table, state->series.load(spec, properties.item));
   if (!table.set.errors.empty()) {
@@ -206,9 +289,11 @@ Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
                  .select = properties.select,
                  .predict = properties.predict,
                  .choose = properties.choose};
-  if (ensemble != nullptr) {
-    plan.global = ensemble.get();
+  if (start.model != nullptr) {
+    plan.global = start.model.get();
+    plan.global_name = start.own ? "earlier" : "global";
     plan.warm_start = properties.start_warm;
+    HR_TRY(forecast::set_options(&plan.train, properties.train_warm));
   }
   HR_TRY(LocalOutcome outcome, train_one(table.set.series.front(), plan));
   print_notes(outcome.notes);
@@ -221,8 +306,8 @@ Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
   record.metrics = metrics_of(outcome);
   record.metrics.push_back({"naive_share", outcome.naive_share, std::nullopt});
   record.tags = {{"scope", "local"}, {"winner", outcome.winner}};
-  if (!properties.warm_start.empty()) {
-    record.parent = properties.warm_start.front();
+  if (start.model != nullptr) {
+    record.parent = start.reference;
   }
   HR_TRY(const auto version, add_model(registry.get(), outcome.model, std::move(record)));
 

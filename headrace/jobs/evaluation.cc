@@ -11,6 +11,7 @@
 
 #include "headrace/base/log.h"
 #include "headrace/flow/run_list.h"
+#include "headrace/jobs/actuals.h"
 #include "headrace/jobs/forecast_store.h"
 #include "headrace/jobs/forecast_table.h"
 #include "headrace/jobs/score_table.h"
@@ -242,7 +243,27 @@ Json backtest_summary(const Forecasts& forecasts) {
   return summary;
 }
 
+Json unjudged_json(const forecast::Comparison& comparison) {
+  Json out = Json::array();
+  for (const forecast::ItemError& bad : comparison.errors) {
+    out.push_back(Json::object({{"item", bad.item}, {"message", bad.error.message()}}));
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string unjudged_text(const forecast::Comparison& comparison) {
+  const size_t left_out = comparison.errors.size();
+  const size_t judged = comparison.model.items().size();
+  if (left_out == 0) {
+    return judged == 0 ? "nothing was judged: there are no items" : "";
+  }
+  const std::string head =
+      judged == 0 ? fmt::format("nothing was judged: none of the {} items has a score", left_out)
+                  : fmt::format("{} of {} items were not judged", left_out, left_out + judged);
+  return head + "; the first: " + comparison.errors.front().error.message();
+}
 
 Result<forecast::Comparison> judge(std::span<const forecast::Forecast> forecasts,
                                    const forecast::SeriesSet& history,
@@ -289,15 +310,20 @@ Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
     document.set("items", Json::object());
   } else {
     HR_TRY(const SeriesTable history, load_series(table));
-    TableSpec came = actuals;
-    HR_TRY(came.url, actuals_url(actuals.url, actuals.metadata), "actuals");
-    HR_TRY(const SeriesTable future, load_series(came), "actuals");
+    HR_TRY(const SeriesTable future, load_actuals(actuals, history.set));
     HR_TRY(const auto comparison, judge(forecasts, history.set, future.set, common_season(stored)));
     for (const forecast::ItemError& bad : comparison.errors) {
       base::log_warning("not judged: " + bad.error.message());
     }
     document.set("items", item_metrics(comparison, stored));
-    document.set("summary", summary_of(comparison, stored));
+    const bool none = comparison.model.items().empty();
+    Json summary = none ? backtest_summary(stored) : summary_of(comparison, stored);
+    const std::string warning = unjudged_text(comparison);
+    if (!warning.empty()) {
+      summary.set("warning", warning + (none ? "; these are the scores of backtests" : ""));
+    }
+    summary.set("not_judged", unjudged_json(comparison));
+    document.set("summary", std::move(summary));
   }
   HR_TRY(base::replace_file(run_folder / kFileName, document.dump(1)));
   return document.at("summary");

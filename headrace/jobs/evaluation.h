@@ -21,14 +21,20 @@ HR_API Result<forecast::Comparison> judge(std::span<const forecast::Forecast> fo
                                           const forecast::SeriesSet& history,
                                           const forecast::SeriesSet& actuals, int season = 0);
 
+/// A sentence on the forecasts that could not be judged; "" when all were.
+HR_API std::string unjudged_text(const forecast::Comparison& comparison);
+
 /// Evaluate the forecasts stored under `run_folder`. `table` is the past they were made from,
-/// `actuals` what came; with an empty url the backtests that chose the models are summed up
-/// instead, each item weighing the same: of each candidate, and of what was taken ("as_chosen"),
-/// the means over the "common_items" that all candidates which most items have were scored on, and
-/// on how many items it was ("items"). Returns the summary: "items", "winners" by name, "judged_on"
+/// `actuals` what came (`load_actuals`); with an empty url the backtests that chose the models are
+/// summed up instead, each item weighing the same: of each candidate, and of what was taken
+/// ("as_chosen"), the means over the "common_items" that all candidates which most items have were
+/// scored on, and on how many items it was ("items"). Returns the summary: "items", "winners" by
+/// name, "judged_on"
 /// ("actuals" or "backtest"), metrics of the model ("mase", "median_mase", "smape", "owa",
 /// "mean_wql", "mean_item_wql", "coverage_80", ...), the same of "seasonal_naive" and "naive2", and
-/// "text": some lines for a person.
+/// "text": some lines for a person. What could not be judged on `actuals` is in "not_judged"
+/// [{"item", "message"}] and, as a sentence, in "warning"; when nothing could, backtests are summed
+/// up too.
 HR_API Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
                                  const TableSpec& actuals);
 

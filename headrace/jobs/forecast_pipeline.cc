@@ -82,19 +82,16 @@ Json global_options(const ForecastPipeline& spec) {
   return out;
 }
 
-/// The options of each series: those that were given, and shorter training from a global model,
-/// where a few steps go a long way and many overfit.
-Json local_options(const ForecastPipeline& spec) {
-  Json out = spec.train;
-  const bool shorter = starts_warm(spec) && !is_parity(spec);
-  const auto otherwise = [&](std::string_view name, int64_t value) {
-    if (shorter && out.find(name) == nullptr) {
-      out.set(name, value);
+/// Shorter training from other weights, where a few steps go a long way and many overfit: what was
+/// not given otherwise.
+Json warm_options(const ForecastPipeline& spec) {
+  Json out = Json::object();
+  for (const auto& [name, value] :
+       {std::pair("epochs", 3), std::pair("batches_per_epoch", 10), std::pair("patience", 1)}) {
+    if (!is_parity(spec) && spec.train.find(name) == nullptr) {
+      out.set(name, int64_t{value});
     }
-  };
-  otherwise("epochs", 3);
-  otherwise("batches_per_epoch", 10);
-  otherwise("patience", 1);
+  }
   return out;
 }
 
@@ -149,13 +146,17 @@ Json train_each(const ForecastPipeline& spec, int batch_count) {
   } else if (trains_global(spec)) {
     properties.set("warm_start", "@variables('globalModels')");
   }
-  properties.set("train", local_options(spec));
-  Json levels = Json::array();
-  for (const double level :
-       {0.025, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.975}) {
-    levels.push_back(level);
+  properties.set("train", spec.train);
+  Json warm = warm_options(spec);
+  if (starts_warm(spec) && !warm.members().empty()) {
+    properties.set("train_warm", std::move(warm));
   }
-  properties.set("predict", Json::object({{"quantiles", std::move(levels)}}));
+  Json predict = spec.predict;
+  if (predict.find("quantiles") == nullptr) {
+    const std::vector<double> usual = forecast::PredictOptions().quantiles;
+    predict.set("quantiles", Json(Json::Array(usual.begin(), usual.end())));
+  }
+  properties.set("predict", std::move(predict));
   Json activities = Json::array();
   activities.push_back(forecast_activity("Train", std::move(properties)));
   Json loop =
@@ -169,7 +170,7 @@ Json train_each(const ForecastPipeline& spec, int batch_count) {
 }  // namespace
 
 Result<Json> forecast_pipeline(const ForecastPipeline& spec) {
-  HR_TRY(checked(local_options(spec), forecast::Scope::local));
+  HR_TRY(checked(spec.train, forecast::Scope::local));
   const int batch_count = spec.slots > 0 ? spec.slots : base::usable_cores();
   Json activities = Json::array();
   activities.push_back(forecast_activity("Items", table_properties(spec, "items")));
@@ -181,6 +182,9 @@ Result<Json> forecast_pipeline(const ForecastPipeline& spec) {
   Json judged = table_properties(spec, "evaluate");
   if (!spec.actuals.empty()) {
     judged.set("actuals", spec.actuals);
+    if (!spec.actuals_start.empty()) {
+      judged.set("actuals_start", spec.actuals_start);
+    }
   }
   Json evaluate = forecast_activity("Evaluate", std::move(judged));
   evaluate.set("dependsOn", depends_on({{"TrainEach", "Completed"}}));

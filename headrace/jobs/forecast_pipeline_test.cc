@@ -115,7 +115,8 @@ TEST_CASE("with a stored model to start from no global members are trained") {
   CHECK(activity(pipeline, "TrainGlobal") == nullptr);
   const Json& each = looped(pipeline, "TrainEach");
   CHECK(each.at("warm_start").items().at(0).string() == "demand:3");
-  CHECK(each.at("train").at("epochs").integer() == 3);  // from a model a few steps go a long way
+  CHECK(each.at("train_warm").at("epochs").integer() ==
+        3);  // from a model a few steps go a long way
 }
 
 TEST_CASE("a run whose items or whose evaluation failed is no success") {

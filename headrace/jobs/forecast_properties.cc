@@ -123,6 +123,8 @@ Readers make_readers() {
       {"registry", text_reader(&ForecastProperties::registry)},
       {"actuals", [](std::string_view n, const Json& v,
                      Reading* r) { return read_text(n, v, &r->out.actuals.url); }},
+      {"actuals_start", [](std::string_view n, const Json& v,
+                           Reading* r) { return read_text(n, v, &r->out.actuals.start); }},
       {"warm_start", [](std::string_view n, const Json& v,
                         Reading* r) { return read_texts(n, v, &r->out.warm_start); }},
       {"start_warm", [](std::string_view n, const Json& v,
@@ -133,6 +135,13 @@ Readers make_readers() {
                      Reading* r) { return read_int(n, v, 1, 1024, &r->out.threads); }},
       {"train", [](std::string_view, const Json& v,
                    Reading* r) { return forecast::set_options(&r->out.train, v); }},
+      {"train_warm",
+       [](std::string_view, const Json& v, Reading* r) -> Result<void> {
+         forecast::TrainOptions checked;
+         HR_TRY(forecast::set_options(&checked, v));
+         r->out.train_warm = v;
+         return {};
+       }},
       {"predict", [](std::string_view, const Json& v,
                      Reading* r) { return forecast::set_options(&r->out.predict, v); }},
       {"select",
@@ -211,9 +220,10 @@ Result<ForecastProperties> read_forecast_properties(const Json& properties,
   out.table.categories = out.train.categories;
   out.table.static_reals = out.train.static_reals;
   out.table.dynamic_reals = out.train.dynamic_reals;
-  const std::string actuals = absolute(out.actuals.url, folder);
+  const TableSpec actuals = out.actuals;
   out.actuals = out.table;
-  out.actuals.url = actuals;
+  out.actuals.url = absolute(actuals.url, folder);
+  out.actuals.start = actuals.start;
   out.registry = absolute(out.registry, folder);
   const bool trains = out.operation == ForecastOperation::train_local ||
                       out.operation == ForecastOperation::train_global;

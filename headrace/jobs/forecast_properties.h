@@ -20,15 +20,17 @@ enum class ForecastOperation : uint8_t { items, train_global, train_local, evalu
 struct ForecastProperties {
   ForecastOperation operation = ForecastOperation::items;
   TableSpec table;
-  TableSpec actuals;                    ///< evaluate: what came; url "" = none
-  std::string item;                     ///< train local
-  std::string model;                    ///< name in the registry, or the prefix of items' names
-  std::string registry;                 ///< folder; "" = the usual one
-  std::vector<std::string> warm_start;  ///< references of global models, joined to an ensemble
+  TableSpec actuals;     ///< evaluate: what came; url "" = none
+  std::string item;      ///< train local
+  std::string model;     ///< name in the registry, or the prefix of items' names
+  std::string registry;  ///< folder; "" = the usual one
+  /// References of global models, joined to an ensemble, or a set of one model per item.
+  std::vector<std::string> warm_start;
   bool start_warm = true;  ///< local weights start from the ensemble; false: it only competes
   bool choose = true;      ///< choose by backtest among local, global and naive
   int threads = 1;         ///< of a global training
   forecast::TrainOptions train;
+  Json train_warm = Json::object();  ///< laid over `train` where local weights start from others
   forecast::PredictOptions predict;
   forecast::SelectOptions select;
 };

@@ -109,7 +109,7 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
   // clearly better.
   std::vector<forecast::Candidate> candidates;
   if (plan.global != nullptr) {
-    candidates.push_back({"global", plan.global});
+    candidates.push_back({plan.global_name, plan.global});
   }
   if (own) {
     outcome.notes = own->notes;

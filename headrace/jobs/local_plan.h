@@ -20,8 +20,9 @@ struct LocalPlan {
   forecast::PredictOptions predict;
   /// Ensemble trained on all series; null without one. Borrowed.
   const forecast::Model* global = nullptr;
-  bool warm_start = true;  ///< start local training from `global`
-  bool choose = true;      ///< false: the local model is taken as it is
+  std::string global_name = "global";  ///< as a candidate
+  bool warm_start = true;              ///< start local training from `global`
+  bool choose = true;                  ///< false: the local model is taken as it is
 };
 
 struct LocalOutcome {

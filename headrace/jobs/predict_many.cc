@@ -14,20 +14,9 @@ namespace headrace::jobs {
 
 namespace {
 
-/// One model of all series, or a model per item below a prefix.
-struct Chosen {
-  std::optional<registry::Version> shared;
-  std::string prefix;
-  std::string mark;  ///< "" or "@alias", behind each item's name
-
-  std::string reference(const std::string& item) const {
-    return prefix + "/" + registry::encode_segment(item) + mark;
-  }
-};
-
 /// "sales", "sales/*", "sales@champion" or "sales/*@champion" as a prefix and its mark.
-Chosen prefix_of(std::string_view model) {
-  Chosen out;
+ModelSet prefix_of(std::string_view model) {
+  ModelSet out;
   const size_t at = std::min(model.rfind('@'), model.size());
   std::string_view prefix = model.substr(0, at);
   out.mark = model.substr(at) == "@latest" ? "" : model.substr(at);
@@ -40,20 +29,25 @@ Chosen prefix_of(std::string_view model) {
 
 /// One of the per-item models below the prefix that have its alias, or nothing.
 std::optional<registry::Version> any_below(const registry::Registry& registry,
-                                           const Chosen& chosen) {
+                                           const ModelSet& chosen) {
   registry::Query query;
   query.pattern = chosen.prefix + "/*";
   query.alias = chosen.mark.empty() ? "" : chosen.mark.substr(1);
   query.limit = 1;
-  auto page = registry.list(query);
-  if (!page.ok() || page->versions.empty()) {
-    return std::nullopt;
+  for (const std::string_view kind : {forecast::method_name(forecast::Method::deepar), {}}) {
+    query.kind = kind;  // one with weights, else any
+    auto page = registry.list(query);
+    if (page.ok() && !page->versions.empty()) {
+      return std::move(page->versions.front());
+    }
   }
-  return std::move(page->versions.front());
+  return std::nullopt;
 }
 
-Result<Chosen> choose(const registry::Registry& registry, const std::string& model) {
-  Chosen chosen = prefix_of(model);
+}  // namespace
+
+Result<ModelSet> find_models(const registry::Registry& registry, const std::string& model) {
+  ModelSet chosen = prefix_of(model);
   const bool pattern = model.find("/*") != std::string::npos;
   auto found = pattern ? Result<registry::Version>(Error{
                              Errc::not_found, "registry: no model is named by \"" + model + "\""})
@@ -73,8 +67,14 @@ Result<Chosen> choose(const registry::Registry& registry, const std::string& mod
       (chosen.mark.empty() ? "" : " with the alias " + chosen.mark.substr(1)));
 }
 
+std::string ModelSet::reference(const std::string& item) const {
+  return prefix + "/" + registry::encode_segment(item) + mark;
+}
+
+namespace {
+
 Result<forecast::Forecast> predict_one(const registry::Registry& registry,
-                                       const forecast::Model* shared, const Chosen& chosen,
+                                       const forecast::Model* shared, const ModelSet& chosen,
                                        const forecast::Series& series,
                                        const forecast::PredictOptions& options,
                                        const std::function<bool()>& stop) {
@@ -93,7 +93,7 @@ Result<forecast::Forecast> predict_one(const registry::Registry& registry,
 }  // namespace
 
 Result<ModelFacts> facts_of_models(const registry::Registry& registry, const std::string& model) {
-  HR_TRY(const Chosen chosen, choose(registry, model));
+  HR_TRY(const ModelSet chosen, find_models(registry, model));
   const auto version = chosen.shared ? chosen.shared : any_below(registry, chosen);
   if (!version) {
     return Error{Errc::not_found,
@@ -109,7 +109,7 @@ Result<forecast::Forecasts> predict_many(const registry::Registry& registry,
                                          std::span<const forecast::Series> series,
                                          const forecast::PredictOptions& options,
                                          const PredictManyContext& context) {
-  HR_TRY(const Chosen chosen, choose(registry, model));
+  HR_TRY(const ModelSet chosen, find_models(registry, model));
   std::optional<forecast::Model> shared;
   if (chosen.shared) {
     HR_TRY(shared, load_model(registry, chosen.shared->reference()));

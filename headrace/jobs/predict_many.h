@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -14,6 +15,19 @@
 #include "headrace/registry/registry.h"
 
 namespace headrace::jobs {
+
+/// What a name stands for: one model of all series (NAME, NAME:7, NAME@alias), or a set of one per
+/// item (PREFIX, PREFIX/*, PREFIX@alias, PREFIX/*@alias).
+struct ModelSet {
+  std::optional<registry::Version> shared;
+  std::string prefix;
+  std::string mark;  ///< "" or "@alias", behind each item's name
+
+  /// Of an item's own model: PREFIX/encode_segment(id), with the mark.
+  HR_API std::string reference(const std::string& item) const;
+};
+/// `not_found`: neither exists.
+HR_API Result<ModelSet> find_models(const registry::Registry& registry, const std::string& model);
 
 struct PredictManyContext {
   base::Pool* pool = nullptr;                                  ///< null: on the calling thread
@@ -29,13 +43,13 @@ struct ModelFacts {
   std::string item;               ///< that `reference` alone was trained on; "" = of all series
 };
 
-/// `model` as for `predict_many`; of a prefix any one model speaks for all.
+/// `model` as for `find_models`; of a set any one model speaks for all, one with weights if there
+/// is any.
 HR_API Result<ModelFacts> facts_of_models(const registry::Registry& registry,
                                           const std::string& model);
 
-/// `model` is a reference (NAME, NAME:7, NAME@alias) of one model for all series, or a prefix
-/// (PREFIX, PREFIX/*, PREFIX@alias, PREFIX/*@alias): then item i is forecast by
-/// PREFIX/encode_segment(id), and an item without a model, or without that alias, is in `errors`.
+/// `model` as for `find_models`. Of a set item i is forecast by its own model, and an item without
+/// one, or without the alias, is in `errors`.
 /// Results do not depend on the pool. `not_found`: neither exists.
 HR_API Result<forecast::Forecasts> predict_many(const registry::Registry& registry,
                                                 const std::string& model,

@@ -16,6 +16,7 @@
 #include "headrace/flow/report.h"
 #include "headrace/flow/run_state.h"
 #include "headrace/forecast/frequency.h"
+#include "headrace/jobs/actuals.h"
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_store.h"
 #include "headrace/jobs/series_table.h"
@@ -30,17 +31,20 @@ TableSpec spec_of(const Json* json) { return json == nullptr ? TableSpec() : tab
 
 using SeriesById = std::map<std::string, forecast::Series>;
 
-SeriesById read_series(const TableSpec& spec) {
-  SeriesById out;
-  if (spec.url.empty()) {
-    return out;
+/// What there is of a table; nothing of one that is not told or cannot be read any more.
+forecast::SeriesSet series_of(const TableSpec& spec, Result<SeriesTable> table) {
+  if (table.ok()) {
+    return std::move(table->set);
   }
-  auto table = load_series(spec);
-  if (!table.ok()) {
+  if (!spec.url.empty()) {
     base::log_warning("report: plots lack values of " + spec.url + ": " + table.error().message());
-    return out;
   }
-  for (forecast::Series& series : table->set.series) {
+  return {};
+}
+
+SeriesById by_id(forecast::SeriesSet set) {
+  SeriesById out;
+  for (forecast::Series& series : set.series) {
     std::string id = series.id;
     out.emplace(std::move(id), std::move(series));
   }
@@ -239,10 +243,29 @@ void copy_metrics(const Json& entry, Json* metrics) {
   copy("naive2", "naive2_");
 }
 
+/// Items ran longest first; a reader finds them in the order of the table.
+void sort_items(const forecast::SeriesSet& history, std::vector<flow::ReportItem>* items) {
+  std::map<std::string_view, size_t> places;
+  for (const forecast::Series& series : history.series) {
+    places.emplace(series.id, places.size());
+  }
+  std::ranges::stable_sort(*items, {}, [&](const flow::ReportItem& item) {
+    const auto found = places.find(item.key);
+    return found == places.end() ? places.size() : found->second;
+  });
+}
+
 void add_forecasts(const std::map<std::string, ItemForecast>& forecasts, const Json& evaluation,
                    bool on_backtest, flow::ReportData* data) {
-  const SeriesById past = read_series(spec_of(evaluation.find("table")));
-  const SeriesById future = read_series(spec_of(evaluation.find("actuals")));
+  const TableSpec table = spec_of(evaluation.find("table"));
+  const TableSpec actuals = spec_of(evaluation.find("actuals"));
+  const Error none{Errc::not_found, "no table"};
+  forecast::SeriesSet history =
+      series_of(table, table.url.empty() ? Result<SeriesTable>(none) : load_series(table));
+  const SeriesById future = by_id(series_of(
+      actuals, actuals.url.empty() ? Result<SeriesTable>(none) : load_actuals(actuals, history)));
+  sort_items(history, &data->items);
+  const SeriesById past = by_id(std::move(history));
   const Json* items = evaluation.find("items");
   for (flow::ReportItem& item : data->items) {
     const auto known = forecasts.find(item.key);

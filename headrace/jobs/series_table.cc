@@ -5,6 +5,7 @@
 #include <array>
 #include <initializer_list>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -234,20 +235,6 @@ Result<SettledTable> settle_table(const TableSpec& spec) {
   return out;
 }
 
-Result<std::string> actuals_url(const std::string& url, const std::string& metadata) {
-  if (url.empty()) {
-    return url;
-  }
-  HR_TRY(const auto dataset, lake::find_dataset(url, metadata));
-  if (!dataset || !dataset->at_root) {
-    return url;
-  }
-  if (dataset->test.empty()) {
-    return Error{Errc::invalid_argument, url + " has no test/; name the table of actuals"};
-  }
-  return dataset->test;
-}
-
 Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec& given,
                                       lake::BatchReader* static_rows) {
   TableSpec spec = given;
@@ -303,6 +290,7 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
   out.set.columns = {columns.id, columns.time, columns.target};
+  out.without_start = table.format() == lake::Format::wide_csv && spec.start.empty();
   HR_TRY(out.snapshot, snapshot_of(table));
   out.bytes_read = rows.stats.bytes_read + (own != nullptr ? own->bytes_read() : 0);
   out.row_groups_read = rows.stats.row_groups_read;
@@ -376,7 +364,16 @@ Result<std::vector<std::string>> list_items(const TableSpec& given) {
     return Error{Errc::not_found,
                  spec.url + " holds no items: it has no rows; add some, or name another table"};
   }
-  return std::move(items.ids);
+  std::vector<size_t> order(items.ids.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order,
+                           [&](size_t a, size_t b) { return items.rows[a] > items.rows[b]; });
+  std::vector<std::string> ids;
+  ids.reserve(order.size());
+  for (const size_t index : order) {
+    ids.push_back(std::move(items.ids[index]));
+  }
+  return ids;
 }
 
 Result<void> check_table(const TableSpec& given) {

@@ -19,6 +19,7 @@ namespace headrace::jobs {
 
 struct SeriesTable {
   forecast::SeriesSet set;
+  bool without_start = false;  ///< rows of a wide CSV, and nothing told where they begin
   registry::TableSnapshot snapshot;
   int64_t bytes_read = 0;       ///< from storage, the second table included
   int64_t row_groups_read = 0;  ///< Parquet only
@@ -54,11 +55,6 @@ HR_API Result<OpenedTable> open_series_table(const TableSpec& spec);
 /// `bytes_max` in memory: `load_series` then reads it no more. Returns the bytes read from storage.
 HR_API Result<int64_t> keep_static(OpenedTable* opened, int64_t bytes_max);
 
-/// Where the values that came lie: the test/ of a GluonTS data set when `url` is its root, else
-/// `url`. `metadata`: the file that is named in the place of the data set's own.
-/// `invalid_argument`: the data set has no test/; its train/ is never taken for what came.
-HR_API Result<std::string> actuals_url(const std::string& url, const std::string& metadata = {});
-
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
 /// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or
 /// of a wrong type; `corrupt`: names the file.
@@ -90,7 +86,8 @@ HR_API Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const Ta
 /// zone of the stamps, a table without rows.
 HR_API Result<void> check_table(const TableSpec& spec);
 
-/// Ids in the table, in the order of their first row. `not_found` when there are none.
+/// Ids in the table, those with most rows first, so that no long one is left for the end of a run;
+/// of as many rows in the order of their first one. `not_found` when there are none.
 HR_API Result<std::vector<std::string>> list_items(const TableSpec& spec);
 
 }  // namespace headrace::jobs

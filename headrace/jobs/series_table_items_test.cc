@@ -113,6 +113,15 @@ TEST_CASE("what no item can be read from is told without reading") {
   CHECK(mentions(list_items(spec).error(), "holds no items: it has no rows"));
 }
 
+TEST_CASE("items are listed by falling length, those of one length as in the table") {
+  const TestFolder folder;
+  lake::put_file(folder / "t.csv",
+                 "item_id,timestamp,target\nd,2026-01-01,1\nc,2026-01-01,1\nc,2026-01-02,1\n"
+                 "b,2026-01-01,1\na,2026-01-01,1\na,2026-01-02,1\na,2026-01-03,1\n");
+  CHECK(list_items(table_at(folder / "t.csv")).value() ==
+        std::vector<std::string>{"a", "c", "d", "b"});
+}
+
 TEST_CASE("what is wrong with one item leaves the others") {
   const TestFolder folder;
   lake::Batch rows = three_items();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/jobs/actuals.h"
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_store.h"
 #include "headrace/jobs/series_cache.h"

@@ -276,14 +276,23 @@ Result<SeriesRows> read_series(BatchReader& reader, const std::string& where,
   return out;
 }
 
-Result<void> check_series_columns(const Table& table, const SeriesColumns& columns) {
-  SeriesRows checked;
-  HR_TRY(check_columns(table.schema(), table.url(), columns, &checked));
+namespace {
+
+/// Before types are looked at: a CSV that is a header alone has columns of none.
+Result<void> check_rows(const Table& table) {
   if (table.rows() == 0) {
     return Error{Errc::not_found,
                  table.url() + ": the table has no rows; add some, or name another table"};
   }
   return {};
+}
+
+}  // namespace
+
+Result<void> check_series_columns(const Table& table, const SeriesColumns& columns) {
+  HR_TRY(check_rows(table));
+  SeriesRows checked;
+  return check_columns(table.schema(), table.url(), columns, &checked);
 }
 
 Result<SeriesRows> read_series(const Table& table, const SeriesColumns& columns,
@@ -325,6 +334,7 @@ Result<StaticRows> read_static(BatchReader& reader, const std::string& where,
 }
 
 Result<StaticRows> read_static(const Table& table, const StaticColumns& columns) {
+  HR_TRY(check_rows(table));
   HR_TRY(check_static_columns(table.schema(), table.url(), columns));
   ReadOptions read;
   read.columns.push_back(columns.id);

@@ -98,6 +98,15 @@ TEST_CASE("missing columns and wrong types are told before anything is read") {
                "the table has no rows"));
 }
 
+TEST_CASE("a CSV of a header alone has no rows, whatever its columns are") {
+  const base::TestFolder folder;
+  put_file(folder / "t.csv", "item_id,timestamp,target\n");
+  const auto table = Table::open((folder / "t.csv").string());
+  CHECK(contains(read_series(*table).error().message(), "the table has no rows"));
+  CHECK(
+      contains(read_static(*table, {.id = "item_id"}).error().message(), "the table has no rows"));
+}
+
 TEST_CASE("a target in CSV that is text is told with the cell that made it so") {
   const base::TestFolder folder;
   put_file(folder / "t.csv", "item_id,timestamp,target\na,2015-07-01,1\na,2015-07-02,n.a.\n");

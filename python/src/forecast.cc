@@ -26,6 +26,7 @@
 #include "headrace/forecast/forecaster.h"
 #include "headrace/forecast/onnx.h"
 #include "headrace/forecast/options.h"
+#include "headrace/jobs/actuals.h"
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_table.h"
 #include "headrace/jobs/score_table.h"
@@ -62,6 +63,7 @@ TableRows rows_of(lake::Batch batch) {
 /// Series of a table, read once.
 struct SeriesHandle {
   forecast::SeriesSet set;
+  bool without_start = false;  ///< as jobs::SeriesTable's
 };
 
 jobs::TableSpec spec_of(const std::string& json) {
@@ -80,7 +82,8 @@ SeriesHandle load_path(const std::string& json, const std::vector<std::string>& 
   std::optional<Result<jobs::SeriesTable>> table;
   run_waiting(nb::none(),
               [&](Waiting*) { table = jobs::load_series(spec, items, static_rows.get()); });
-  return {or_throw(*std::move(table)).set};
+  jobs::SeriesTable loaded = or_throw(*std::move(table));
+  return {std::move(loaded.set), loaded.without_start};
 }
 
 SeriesHandle load_object(const nb::object& table, const std::string& json,
@@ -307,7 +310,11 @@ nb::tuple evaluate(const nb::object& forecasts, const SeriesHandle& training,
     const nb::gil_scoped_release release;
     const auto items = or_throw(
         jobs::forecasts_of(*reader, "forecasts", training.set.frequency, training.set.columns));
-    comparison = or_throw(jobs::judge(items, training.set, actual.set, season));
+    forecast::SeriesSet came = actual.set;
+    if (actual.without_start) {
+      jobs::continue_history(training.set, &came);
+    }
+    comparison = or_throw(jobs::judge(items, training.set, came, season));
   }
   return scores_of(comparison, {});
 }

@@ -166,6 +166,11 @@ def no_rows(tmp_path: Path) -> Path:
     return write(tmp_path / "lake/part-0.parquet", table().slice(0, 0))
 
 
+def header_alone(tmp_path: Path) -> Path:
+    (tmp_path / "lake.csv").write_text("item_id,timestamp,target\n")
+    return tmp_path / "lake.csv"
+
+
 BAD_TABLES: list[tuple[Callable[[Path], Path], int, list[str]]] = [
     (cut_file, 1, ["part-0.parquet", "damaged or cut short", "copy it again"]),
     (damaged_footer, 1, ["part-0.parquet", "damaged or cut short", "copy it again"]),
@@ -179,6 +184,7 @@ BAD_TABLES: list[tuple[Callable[[Path], Path], int, list[str]]] = [
     (local_zone, 2, ["in the zone Europe/Berlin", "convert the column to UTC"]),
     (no_files, 2, ["lake: no Parquet, CSV or JSON lines file is there"]),
     (no_rows, 2, ["lake", "no rows", "add some, or name another table"]),
+    (header_alone, 2, ["lake.csv", "no rows", "add some, or name another table"]),
 ]
 
 

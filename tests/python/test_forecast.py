@@ -33,6 +33,10 @@ SMALL = (
 )
 
 
+# What a forecast has that was told no quantiles.
+LEVELS = [0.025, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.975]
+
+
 def arrow(rows: object) -> pa.Table:
     return pa.RecordBatchReader.from_stream(rows).read_all()
 
@@ -63,7 +67,7 @@ def test_a_path_a_frame_and_an_arrow_table_give_the_same_forecasts(tmp_path: Pat
     first = results[0]
     assert first.column_names == [
         "item_id", "timestamp", "step", "mean",
-        *(f"q0.{k}" for k in range(1, 10)), "model",
+        *(f"q{level:g}" for level in LEVELS), "model",
     ]  # fmt: skip
     assert first.num_rows == 12
     assert first["step"].to_pylist() == [1, 2, 3, 4, 5, 6] * 2

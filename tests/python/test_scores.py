@@ -215,13 +215,12 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
         ["plot", *forecast_words, "--item", "a", "--out"],
     ]
     for words in commands:
-        json_words = [] if words[0] == "plot" else json_flag
         for name, reason in [
             (tmp_path / "sub/f.csv", f"there is no folder {tmp_path}/sub; make it first"),
             (folder, "is a folder; name a file"),
             (file / "f.csv", f"{file} is no folder"),
         ]:
-            done = run_headrace("forecast", *words, name, *json_words)
+            done = run_headrace("forecast", *words, name, *json_flag)
             assert done.returncode == 2, done.stdout + done.stderr
             assert str(name) in done.stdout + done.stderr
             assert reason in done.stdout + done.stderr, words

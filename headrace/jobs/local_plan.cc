@@ -22,24 +22,45 @@ int64_t possible_windows(const forecast::Series& series, const LocalPlan& plan) 
   return std::max<int64_t>(0, (series.length() - std::max(horizon, season) - 1) / horizon);
 }
 
-/// Training that is told nothing else leaves out the windows that the choice looks at.
+/// Why no window is left out for a choice, whatever the series; "" = some are.
+std::string why_no_windows(const LocalPlan& plan) {
+  if (plan.train.parity) {
+    return "parity leaves out no window to compare on";
+  }
+  if (plan.train.validation_windows == 0) {
+    return "validation_windows 0 leaves out no window to compare on";
+  }
+  return plan.select.windows == 0 ? "there is no window to compare on" : "";
+}
+
+/// Training that is told nothing else leaves out the windows that the choice looks at. What is
+/// compared on them has not seen them: a refit comes after the choice.
 forecast::TrainOptions train_options(const forecast::Series& series, const LocalPlan& plan) {
   forecast::TrainOptions options = plan.train;
   const int windows = plan.choose ? selection_windows(series, plan) : 0;
-  if (options.validation_windows < 0 && windows > 0) {
-    options.validation_windows = windows;
+  if (windows > 0) {
+    options.refit = "none";
+    if (options.validation_windows < 0) {
+      options.validation_windows = windows;
+    }
   }
   return options;
+}
+
+Result<forecast::Trained> train(const forecast::Series& series, const LocalPlan& plan,
+                                const forecast::TrainOptions& options,
+                                const std::function<bool()>& should_stop) {
+  forecast::TrainContext context;
+  context.warm = plan.warm_start ? plan.global : nullptr;
+  context.stop = should_stop;
+  return forecast::train_local(series, options, context);
 }
 
 /// The local model, or nothing when the series is too short for one.
 Result<std::optional<forecast::Trained>> train_own(const forecast::Series& series,
                                                    const LocalPlan& plan,
                                                    const std::function<bool()>& should_stop) {
-  forecast::TrainContext context;
-  context.warm = plan.warm_start ? plan.global : nullptr;
-  context.stop = should_stop;
-  auto trained = forecast::train_local(series, train_options(series, plan), context);
+  auto trained = train(series, plan, train_options(series, plan), should_stop);
   if (trained.ok()) {
     return std::optional(std::move(*trained));
   }
@@ -47,6 +68,34 @@ Result<std::optional<forecast::Trained>> train_own(const forecast::Series& serie
     return std::optional<forecast::Trained>();
   }
   return std::move(trained).error();
+}
+
+/// Train the local model that won again, on all values; a global one stays as it is.
+Result<void> refit_winner(const forecast::Series& series, const LocalPlan& plan,
+                          const std::function<bool()>& should_stop, LocalOutcome* outcome) {
+  const bool refits = plan.train.refit == "full" && selection_windows(series, plan) > 0;
+  if (!refits || outcome->model.method != forecast::Method::deepar) {
+    return {};
+  }
+  if (!outcome->winner.starts_with("local")) {
+    outcome->notes.emplace_back("refit is for local models: the global model stays as it is");
+    return {};
+  }
+  forecast::TrainOptions options = train_options(series, plan);
+  options.refit = plan.train.refit;
+  HR_TRY(auto trained, train(series, plan, options, should_stop));
+  trained.model.naive_share = outcome->model.naive_share;
+  outcome->model = std::move(trained.model);
+  return {};
+}
+
+/// Take the local model where there is one, else the first candidate.
+void take_local(const std::vector<forecast::Candidate>& candidates, LocalOutcome* outcome) {
+  const auto local =
+      std::ranges::find(candidates, "local", [](const auto& candidate) { return candidate.name; });
+  const forecast::Candidate& taken = local != candidates.end() ? *local : candidates.front();
+  outcome->winner = taken.name;
+  outcome->model = *taken.model;
 }
 
 /// Take the best candidate of the windows; the first when they cannot be compared.
@@ -95,7 +144,7 @@ int selection_windows(const forecast::Series& series, const LocalPlan& plan) {
   if (plan.train.validation_windows >= 0) {
     windows = std::min<int64_t>(windows, plan.train.validation_windows);
   }
-  return plan.train.refit == "full" ? 0 : static_cast<int>(windows);
+  return why_no_windows(plan).empty() ? static_cast<int>(windows) : 0;
 }
 
 Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& plan,
@@ -120,14 +169,14 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
   }
   candidates.push_back({std::string(forecast::method_name(naive.method)), &naive});
   if (!plan.choose) {
-    const auto taken = own ? std::find_if(candidates.begin(), candidates.end(),
-                                          [](const auto& one) { return one.name == "local"; })
-                           : candidates.begin();
-    outcome.winner = taken->name;
-    outcome.model = *taken->model;
+    take_local(candidates, &outcome);
+  } else if (const std::string why = why_no_windows(plan); !why.empty()) {
+    take_local(candidates, &outcome);
+    outcome.notes.push_back(why + "; took " + outcome.winner);
   } else {
     note_windows_seen(series, plan, &outcome);
     HR_TRY(choose(series, plan, candidates, &outcome));
+    HR_TRY(refit_winner(series, plan, should_stop, &outcome));
   }
 
   HR_TRY(auto forecasts,

@@ -44,7 +44,9 @@ HR_API Result<LocalOutcome> train_one(const forecast::Series& series, const Loca
                                       const std::function<bool()>& should_stop = {});
 
 /// How many windows of the series a fair choice may look at: those that training leaves out. 0 when
-/// the series is too short, or when training leaves none out. (Whether `global` has seen them is up
+/// the series is too short, or when training is told to leave none out (parity, validation_windows
+/// 0): then the local model is taken. With refit "full" the winner is trained again on all values
+/// after the choice, where it is local. (Whether `global` has seen them is up
 /// to who trained it: with validation_windows of at least select.windows it has not.)
 HR_API int selection_windows(const forecast::Series& series, const LocalPlan& plan);
 

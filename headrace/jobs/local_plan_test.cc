@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "headrace/forecast/example_series_test.h"
 
@@ -102,6 +103,65 @@ TEST_CASE("a series too short for a model of its own falls back and says so") {
   REQUIRE_MESSAGE(helped.ok(), (helped.ok() ? "" : helped.error().message()));
   CHECK(helped->winner == "global");
   CHECK(notes_mention(*helped, "no window that training left out; took global"));
+}
+
+TEST_CASE("parity trains, holds nothing back and takes the local model") {
+  LocalPlan plan = quick_plan();
+  plan.train.parity = true;
+  plan.train.lags = {1, 2, 3};
+  const forecast::Model global = [&] {
+    const std::vector<forecast::Series> series = {wave("x", 200), wave("y", 200)};
+    return forecast::train_global(series, plan.train).value().model;
+  }();
+
+  for (const forecast::Model* start : {static_cast<const forecast::Model*>(nullptr), &global}) {
+    plan.global = start;
+    const auto outcome = train_one(wave("A", 200), plan);
+    REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+    CHECK(outcome->winner == "local");
+    CHECK(outcome->scores.empty());
+    CHECK(outcome->model.options.get_integer("validation_windows") == 0);
+    CHECK(notes_mention(*outcome, "parity leaves out no window to compare on; took local"));
+  }
+}
+
+TEST_CASE("without a window to judge by, what was asked for is taken: the local model") {
+  const forecast::Model global = global_model();
+  LocalPlan plan = quick_plan();
+  plan.global = &global;
+  plan.train.validation_windows = 0;
+
+  const auto outcome = train_one(wave("A", 200), plan);
+
+  REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+  CHECK(outcome->winner == "local");
+  CHECK(outcome->model.training.get_string("scope") == "local");
+  CHECK(notes_mention(*outcome, "validation_windows 0 leaves out no window to compare on"));
+}
+
+TEST_CASE("a winner is judged on windows first and trained again on all values") {
+  LocalPlan plan = quick_plan();
+  plan.select.combine = false;
+  plan.train.epochs = 60;
+  plan.train.batches_per_epoch = 20;
+  // A walk: the last day tells little, so that a network wins.
+  forecast::Series series = wave("A", 300, 100.0, 0.0);
+  for (size_t i = 0; i < series.target.size(); ++i) {
+    series.target[i] = 100.0 + 40.0 * std::sin(0.37 * static_cast<double>(i));
+  }
+  const auto judged = train_one(series, plan);
+  REQUIRE_MESSAGE(judged.ok(), (judged.ok() ? "" : judged.error().message()));
+  REQUIRE(judged->winner == "local");
+
+  plan.train.refit = "full";
+  const auto outcome = train_one(series, plan);
+
+  REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+  CHECK(outcome->winner == "local");
+  REQUIRE(outcome->scores.size() == judged->scores.size());
+  CHECK(outcome->scores[0].score == judged->scores[0].score);
+  CHECK(outcome->model.training.at("members").items()[0].get_bool("refitted"));
+  CHECK(outcome->model.members != judged->model.members);
 }
 
 TEST_CASE("windows to choose by leave a season and a horizon of past") {

@@ -28,7 +28,8 @@ HR_API Result<forecast::Comparison> judge(std::span<const forecast::Forecast> fo
 /// on how many items it was ("items"). Returns the summary: "items", "winners" by name, "judged_on"
 /// ("actuals" or "backtest"), metrics of the model ("mase", "median_mase", "smape", "owa",
 /// "mean_wql", "mean_item_wql", "coverage_80", ...), the same of "seasonal_naive" and "naive2", and
-/// "text": some lines for a person.
+/// "constant_items" and "unscaled_items" (those without a MASE), "notes" of items, equal ones told
+/// once, and "text": some lines for a person.
 HR_API Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
                                  const TableSpec& actuals);
 

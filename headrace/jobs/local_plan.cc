@@ -98,21 +98,47 @@ void take_local(const std::vector<forecast::Candidate>& candidates, LocalOutcome
   outcome->model = *taken.model;
 }
 
-/// Take the best candidate of the windows; the first when they cannot be compared.
+/// The candidate to take where no window can be looked at: the constant of a constant series, else
+/// the first.
+size_t without_windows(const std::vector<forecast::Candidate>& candidates) {
+  const auto constant = std::ranges::find_if(candidates, [](const auto& one) {
+    return one.name == "local" && one.model->method != forecast::Method::deepar;
+  });
+  return constant == candidates.end() ? 0 : static_cast<size_t>(constant - candidates.begin());
+}
+
+/// Naive2 on the windows of the choice: what it would have to beat, not one to be taken.
+Result<forecast::CandidateScore> score_naive2(const forecast::Series& series, const LocalPlan& plan,
+                                              const forecast::SelectOptions& select) {
+  forecast::Model naive2 = forecast::fallback_model(series, plan.train);
+  naive2.method = forecast::Method::naive2;
+  return forecast::score_model(series, {std::string(forecast::method_name(naive2.method)), &naive2},
+                               select, plan.predict);
+}
+
+/// Take the best candidate of the windows; the most trusted when they cannot be compared.
 Result<void> choose(const forecast::Series& series, const LocalPlan& plan,
                     const std::vector<forecast::Candidate>& candidates, LocalOutcome* outcome) {
   forecast::SelectOptions select = plan.select;
   select.windows = selection_windows(series, plan);
-  size_t best = 0;
+  size_t best = without_windows(candidates);
   if (select.windows > 0) {
     HR_TRY(auto selection, forecast::select_model(series, candidates, select, plan.predict));
     best = static_cast<size_t>(selection.best);
     outcome->scores = std::move(selection.scores);
     outcome->naive_share = selection.naive_share;
+    outcome->criterion = selection.criterion;
+    select.criterion = selection.criterion;
+    HR_TRY(auto naive2, score_naive2(series, plan, select));
+    outcome->scores.push_back(std::move(naive2));
     if (!std::isfinite(outcome->scores[best].score)) {
       outcome->notes.push_back("no candidate has a score on the last " +
                                std::to_string(select.windows) + " windows; took " +
                                candidates[best].name);
+    } else if (selection.criterion != plan.select.criterion) {
+      outcome->notes.push_back(plan.select.criterion + " has no value on the last " +
+                               std::to_string(select.windows) +
+                               " windows; compared by the mean quantile loss");
     }
   } else {
     outcome->notes.push_back("no window that training left out; took " + candidates[best].name);
@@ -151,6 +177,7 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
                                const std::function<bool()>& should_stop) {
   const base::Micros begin = base::system_clock().monotonic();
   LocalOutcome outcome;
+  outcome.notes = series.notes;
   HR_TRY(auto own, train_own(series, plan, should_stop));
   const forecast::Model naive = forecast::fallback_model(series, plan.train);
 
@@ -161,7 +188,7 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
     candidates.push_back({"global", plan.global});
   }
   if (own) {
-    outcome.notes = own->notes;
+    outcome.notes.insert(outcome.notes.end(), own->notes.begin(), own->notes.end());
     candidates.push_back({"local", &own->model});
   } else {
     outcome.notes.push_back("too short for a model of its own (" + std::to_string(series.length()) +

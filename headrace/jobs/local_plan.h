@@ -29,9 +29,12 @@ struct LocalOutcome {
   /// "local", "global", each possibly averaged with seasonal naive ("local+naive"),
   /// "seasonal_naive", "last_value".
   std::string winner;
-  double naive_share = 0.0;                      ///< as Model::naive_share
-  std::vector<forecast::CandidateScore> scores;  ///< empty when nothing was compared
-  forecast::Forecast forecast;                   ///< of the steps after the series
+  double naive_share = 0.0;  ///< as Model::naive_share
+  /// Of the candidates, of their combination where there is one, and of Naive2, which is there for
+  /// comparison alone; empty when nothing was compared.
+  std::vector<forecast::CandidateScore> scores;
+  std::string criterion;        ///< that decided, as `Selection::criterion`
+  forecast::Forecast forecast;  ///< of the steps after the series
   std::vector<std::string> notes;
   double seconds = 0.0;  ///< wall time of all of it
 };

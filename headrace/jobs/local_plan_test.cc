@@ -45,9 +45,11 @@ TEST_CASE("the model that forecasts the last window best is taken") {
   REQUIRE(outcome.ok());
   CHECK(outcome->winner == "seasonal_naive");
   CHECK(outcome->model.method == forecast::Method::seasonal_naive);
-  REQUIRE(outcome->scores.size() == 2);
+  REQUIRE(outcome->scores.size() == 3);
   CHECK(outcome->scores[0].name == "local");
   CHECK(outcome->scores[1].name == "seasonal_naive");
+  CHECK(outcome->scores[2].name == "naive2");  // for comparison: it is not chosen
+  CHECK(std::isfinite(outcome->scores[2].score));
   CHECK(outcome->scores[1].score < outcome->scores[0].score);
   CHECK(outcome->forecast.horizon == 6);
   CHECK(outcome->forecast.start_us == series.stamp(200));
@@ -75,10 +77,12 @@ TEST_CASE("a global model competes and may be started from") {
   LocalPlan plan = quick_plan();
   plan.global = &global;
 
-  const auto outcome = train_one(series, plan);
+  auto outcome = train_one(series, plan);
 
   REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
-  REQUIRE(outcome->scores.size() == 3);
+  REQUIRE(outcome->scores.size() >= 4);
+  CHECK(outcome->scores.back().name == "naive2");
+  outcome->scores.pop_back();
   CHECK(notes_mention(*outcome, "the global model was trained on"));  // it held nothing out
   const auto best =
       std::min_element(outcome->scores.begin(), outcome->scores.end(),
@@ -162,6 +166,49 @@ TEST_CASE("a winner is judged on windows first and trained again on all values")
   CHECK(outcome->scores[0].score == judged->scores[0].score);
   CHECK(outcome->model.training.at("members").items()[0].get_bool("refitted"));
   CHECK(outcome->model.members != judged->model.members);
+}
+
+TEST_CASE("a series of zeros, or of one value, is forecast by that value") {
+  const forecast::Model global = global_model();
+  LocalPlan plan = quick_plan();
+  plan.global = &global;
+  for (const double value : {0.0, 3.0}) {
+    for (const int length : {8, 200}) {  // 8: trained, but too short to be compared
+      CAPTURE(value);
+      CAPTURE(length);
+      forecast::Series series = wave("A", length);
+      std::fill(series.target.begin(), series.target.end(), value);
+
+      const auto outcome = train_one(series, plan);
+
+      REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+      CHECK(outcome->winner == "local");
+      CHECK(outcome->model.method == forecast::Method::last_value);
+      CHECK(outcome->forecast.mean == std::vector<double>(6, value));
+      CHECK(outcome->forecast.quantiles == std::vector<double>(9 * 6, value));
+    }
+  }
+}
+
+TEST_CASE("an intermittent series that ends in zeros is still given what forecasts it best") {
+  const forecast::Model global = global_model();
+  LocalPlan plan = quick_plan();
+  plan.global = &global;
+  forecast::Series series = wave("A", 200);
+  for (size_t i = 0; i < series.target.size(); ++i) {
+    series.target[i] = i < 100 && i % 25 == 0 ? 5.0 : 0.0;
+  }
+
+  const auto outcome = train_one(series, plan);
+
+  REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+  CHECK(outcome->winner == "seasonal_naive");
+  CHECK(notes_mention(*outcome,
+                      "mean_wql has no value on the last 2 windows; compared by the mean "
+                      "quantile loss"));
+  for (const forecast::CandidateScore& score : outcome->scores) {
+    CHECK(std::isfinite(score.score));
+  }
 }
 
 TEST_CASE("windows to choose by leave a season and a horizon of past") {

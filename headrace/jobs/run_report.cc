@@ -158,6 +158,19 @@ void add_facts(const Json& summary, flow::ReportData* data) {
   data->facts.push_back({"chosen", winners, "by backtest, per item"});
 }
 
+/// What is to be known of items, in one figure: each sentence under the number of them.
+void add_notes(const Json& summary, flow::ReportData* data) {
+  const Json* notes = summary.find("notes");
+  if (notes == nullptr || notes->items().empty()) {
+    return;
+  }
+  std::string all;
+  for (const Json& note : notes->items()) {
+    all += (all.empty() ? "" : "; ") + note.string();
+  }
+  data->facts.push_back({"notes", std::to_string(notes->items().size()), std::move(all)});
+}
+
 void copy_metrics(const Json& entry, Json* metrics) {
   const auto copy = [&](std::string_view from, std::string_view prefix) {
     const Json* source = entry.find(from);
@@ -209,6 +222,7 @@ Result<base::Path> write_run_report(const base::Path& run_folder, base::Path pat
     add_columns(&data);
     if (const Json* summary = document.find("summary")) {
       add_facts(*summary, &data);
+      add_notes(*summary, &data);
     }
     add_forecasts(forecasts, document, &data);
   }

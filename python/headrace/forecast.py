@@ -317,6 +317,10 @@ class Scores:
     """A row per step ahead, of the model."""
     errors: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    constant_items: list[str] = field(default_factory=list)
+    """Items that are constant before the forecast: they have no MASE."""
+    unscaled_items: list[str] = field(default_factory=list)
+    """Items without two values a season apart before the forecast: they have no MASE."""
 
 
 def options(of: Literal["train", "predict", "backtest"] = "train") -> list[Option]:
@@ -587,12 +591,16 @@ def evaluate(forecasts: object, training: object, actual: object, *, season: int
     return _scores(native.forecast_evaluate(forecasts, past, came, season))
 
 
-def _scores(result: tuple[dict[str, dict[str, float]], object, object, Any, Any]) -> Scores:
-    totals, items, steps, errors, notes = result
+def _scores(
+    result: tuple[dict[str, dict[str, float]], object, object, Any, Any, Any, Any],
+) -> Scores:
+    totals, items, steps, errors, notes, constant_items, unscaled_items = result
     return Scores(
         {method: dict(values) for method, values in totals.items()},
         _Rows(items),
         _Rows(steps),
         _failures(errors),
         list(notes),
+        list(constant_items),
+        list(unscaled_items),
     )

@@ -150,6 +150,9 @@ nb::tuple train_local(const SeriesHandle& series, const std::string& options_jso
   for (size_t i = 0; i < results.size(); ++i) {
     const std::string& id = all_series[i].id;
     Result<forecast::Trained>& result = *results[i];
+    for (const std::string& note : all_series[i].notes) {
+      notes.emplace_back(id, note);
+    }
     // A series too short for a network is forecast by a naive method, and says so.
     if (!result.ok() && result.error().code() == Errc::unsupported) {
       notes.emplace_back(id, result.error().message());
@@ -261,7 +264,8 @@ nb::tuple scores_of(const forecast::Comparison& comparison,
   totals["naive2"] = nb::cast(reference.named_totals(reference));
   return nb::make_tuple(totals, rows_of(jobs::item_scores(comparison)),
                         rows_of(jobs::step_scores(comparison.model)), failures_of(errors),
-                        comparison.notes);
+                        forecast::group_notes(comparison.notes), comparison.model.constant_items(),
+                        comparison.model.unscaled_items());
 }
 
 nb::tuple backtest(const SeriesHandle& series, bool is_local, const std::string& train_json,

@@ -11,6 +11,7 @@ import pandas
 import pytest
 
 import small_lake
+from headrace import forecast
 
 
 class Trained:
@@ -50,3 +51,56 @@ def test_a_refit_comes_after_the_choice(run_headrace, tmp_path: Path) -> None:
 
     assert again.summary["winners"] == judged.summary["winners"]
     assert again.summary["as_chosen"] == judged.summary["as_chosen"]
+
+
+def _spoilt_lake(folder: Path) -> Path:
+    """Three waves, one of zeros, one that ends in zeros, one with gaps and hardly a value."""
+    names = [*small_lake.ITEMS, "zero", "asleep", "gaps"]
+    data = small_lake.columns(names)
+    hours = small_lake.HOURS
+    for k in range(hours):
+        data["target"][3 * hours + k] = 0.0
+        data["target"][4 * hours + k] = 5.0 if k < 60 and k % 7 == 0 else 0.0
+        data["target"][5 * hours + k] = float(k) if k % 30 == 29 else None
+    return small_lake.write(folder / "lake" / "part-0.parquet", small_lake.table(data))
+
+
+def test_zeros_are_forecast_as_zeros_and_what_is_noted_reaches_everyone(
+    run_headrace, tmp_path: Path
+) -> None:
+    trained = Trained(run_headrace, _spoilt_lake(tmp_path), tmp_path / "run")
+
+    rows = trained.forecasts.set_index("item_id")
+    assert set(rows.loc["zero", "model"]) == {"last_value"}
+    assert (rows.loc["zero"][["mean", "q0.025", "q0.975"]] == 0).all(axis=None)
+    assert set(rows.loc["asleep", "model"]) == {"seasonal_naive"}
+
+    few = "only 3.3 % of 150 values are observed"
+    assert f'note: item "gaps": {few}\n' in trained.done.stdout
+    assert 'note: item "zero": all observed values are equal' in trained.done.stdout
+    assert few in (tmp_path / "run" / "report.html").read_text()
+    assert few in run_headrace("flow", "logs", tmp_path / "run", "--item", "gaps").stdout
+    assert "nan" not in trained.done.stdout
+    naive2 = next(x for x in trained.done.stdout.splitlines() if x.startswith("naive2"))
+    assert naive2.split()[1] == "-"  # for comparison: it is not chosen
+    assert trained.summary["naive2"]["items"] == 6
+
+
+def test_a_backtest_names_items_without_a_mase_and_notes_once(
+    run_headrace, headrace_json, tmp_path: Path
+) -> None:
+    lake = _spoilt_lake(tmp_path)
+    words = ["forecast", "backtest", lake, *small_lake.FAST]
+    done = run_headrace(*words)
+    assert done.returncode == 0, done.stderr
+    assert "1 item is constant before the forecast and has no MASE: zero\n" in done.stdout
+    noted = done.stderr.splitlines()
+    assert len(noted) == len(set(noted))
+    assert any(line.startswith("5 items (s0, s1, s2, asleep, gaps)") for line in noted)
+
+    told = headrace_json(*words)
+    assert told["constant_items"] == ["zero"]
+    assert told["unscaled_items"] == ["gaps"]
+    scores = forecast.backtest(str(lake), **small_lake.TRAIN)
+    assert scores.constant_items == ["zero"]
+    assert len(scores.notes) == len(set(scores.notes))

@@ -212,6 +212,7 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
     return std::move(forecasts.errors.front().error);
   }
   outcome.forecast = std::move(forecasts.items.front());
+  forecast::mark_global(outcome.model, &outcome.forecast);
   outcome.seconds = std::chrono::duration<double>(base::system_clock().monotonic() - begin).count();
   return outcome;
 }

@@ -106,6 +106,11 @@ TEST_CASE("a series too short for a model of its own falls back and says so") {
   const auto helped = train_one(five, plan);
   REQUIRE_MESSAGE(helped.ok(), (helped.ok() ? "" : helped.error().message()));
   CHECK(helped->winner == "global");
+  CHECK(forecast::made_by(helped->forecast) == "global");
+  forecast::Forecast back;
+  REQUIRE(forecast::set_made_by("global+naive", &back).ok());
+  CHECK(forecast::made_by(back) == "global+naive");
+  CHECK(back.method == forecast::Method::deepar);
   CHECK(notes_mention(*helped, "no window that training left out; took global"));
 }
 

@@ -475,7 +475,7 @@ def train(
         scope: ``local`` for one model per item, ``global`` for one of all items.
         items: of a path, only these.
         warm_start: begin with the weights of this model; its covariates, and its frequency, are
-            taken where none are given.
+            taken where none are given. Items too short to train keep it as it is.
         threads: 0 for as many as this process may use. Results do not depend on it.
         progress: called with what is done and the total; may raise to stop.
         **train_options: those of ``options("train")``.

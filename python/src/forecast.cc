@@ -153,10 +153,11 @@ nb::tuple train_local(const SeriesHandle& series, const std::string& options_jso
     for (const std::string& note : all_series[i].notes) {
       notes.emplace_back(id, note);
     }
-    // A series too short for a network is forecast by a naive method, and says so.
+    // A series too short for a network of its own is forecast by the one that training was to start
+    // from, else by a naive method, and says so.
     if (!result.ok() && result.error().code() == Errc::unsupported) {
       notes.emplace_back(id, result.error().message());
-      models.emplace_back(id, forecast::fallback_model(all_series[i], options));
+      models.emplace_back(id, warm ? *warm : forecast::fallback_model(all_series[i], options));
     } else if (!result.ok()) {
       errors.push_back({id, std::move(result).error()});
     } else {
@@ -235,7 +236,12 @@ nb::tuple predict(const std::vector<std::pair<std::string, Model>>& models, bool
       errors.push_back({all_series[i].id, std::move(result).error()});
       continue;
     }
-    std::move(result->items.begin(), result->items.end(), std::back_inserter(items));
+    for (forecast::Forecast& item : result->items) {
+      if (is_local) {
+        forecast::mark_global(*by_id.at(item.id), &item);
+      }
+      items.push_back(std::move(item));
+    }
     std::move(result->errors.begin(), result->errors.end(), std::back_inserter(errors));
   }
   nb::dict samples;

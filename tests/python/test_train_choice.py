@@ -104,3 +104,34 @@ def test_a_backtest_names_items_without_a_mase_and_notes_once(
     scores = forecast.backtest(str(lake), **small_lake.TRAIN)
     assert scores.constant_items == ["zero"]
     assert len(scores.notes) == len(set(scores.notes))
+
+
+def test_a_series_too_short_for_a_model_of_its_own_is_flagged_as_global(
+    run_headrace, tmp_path: Path
+) -> None:
+    data = small_lake.columns([*small_lake.ITEMS, "short"])
+    keep = len(data["item_id"]) - small_lake.HOURS + small_lake.HORIZON
+    data = {name: values[:keep] for name, values in data.items()}
+    lake = small_lake.write(tmp_path / "lake" / "part-0.parquet", small_lake.table(data))
+    trained = Trained(run_headrace, lake, tmp_path / "run")
+    rows = trained.forecasts.set_index("item_id")
+    assert set(rows.loc["short", "model"]) == {"global"}
+
+    for model in ("m", "m/short"):
+        out = tmp_path / "f.csv"
+        done = run_headrace("forecast", "predict", lake, "--model", model, "--out", out)
+        assert done.returncode == 0, done.stderr
+        again = pandas.read_csv(out).set_index("item_id")
+        assert set(again.loc["short", "model"]) == {"global"}
+
+    options = {**small_lake.TRAIN, "epochs": 1}
+    start = forecast.train(str(lake), scope="global", **options)
+    models = forecast.train(str(lake), warm_start=start, **options)
+    frame = forecast.predict(models, str(lake)).to_pandas().set_index("item_id")
+    assert set(frame.loc["short", "model"]) == {"global"}
+    assert set(frame.loc["s0", "model"]) == {"deepar"}
+    frame = forecast.predict(start, str(lake)).to_pandas()
+    assert set(frame["model"]) == {"deepar"}
+    cold = forecast.train(str(lake), **options)
+    frame = forecast.predict(cold, str(lake)).to_pandas().set_index("item_id")
+    assert set(frame.loc["short", "model"]) == {"last_value"}

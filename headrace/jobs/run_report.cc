@@ -228,6 +228,19 @@ void copy_backtest(const ItemForecast& item, Json* metrics) {
   copy("naive2", "naive2_");
 }
 
+/// What is to be known of items, in one figure: each sentence under the number of them.
+void add_notes(const Json& summary, flow::ReportData* data) {
+  const Json* notes = summary.find("notes");
+  if (notes == nullptr || notes->items().empty()) {
+    return;
+  }
+  std::string all;
+  for (const Json& note : notes->items()) {
+    all += (all.empty() ? "" : "; ") + note.string();
+  }
+  data->facts.push_back({"notes", std::to_string(notes->items().size()), std::move(all)});
+}
+
 void copy_metrics(const Json& entry, Json* metrics) {
   const auto copy = [&](std::string_view from, std::string_view prefix) {
     const Json* source = entry.find(from);
@@ -305,6 +318,7 @@ Result<base::Path> write_run_report(const base::Path& run_folder, base::Path pat
     add_forecasts(forecasts, document, on_backtest, &data);
     drop_absent_methods(&data);
     on_backtest ? add_backtest_facts(summary, &data) : add_facts(summary, &data);
+    add_notes(summary, &data);
   }
   HR_TRY(const std::string page, flow::render_report(data));
   if (path.empty()) {

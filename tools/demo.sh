@@ -27,7 +27,7 @@ if [ -n "$run" ]; then
     words=(flow resume "$run")
 fi
 # In the background, so that traps are not held up by it. A terminal sends Ctrl-C to both.
-$headrace "${words[@]}" &
+(trap - INT QUIT; exec $headrace "${words[@]}") &  # what runs in the background has them ignored
 child=$!
 trap : INT
 trap 'kill -TERM $child 2>/dev/null || :' TERM

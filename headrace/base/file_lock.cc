@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@ namespace headrace::base {
 
 namespace {
 
-constexpr size_t kPageBytes = 4096;
+constexpr int64_t kPageBytes = 4096;
 /// Between two tries. While others only take their turns, whoever has waited long must not try less
 /// often than those who came just now; a holder that keeps the lock for long costs little.
 Micros lock_pause(Micros waited) {
@@ -25,8 +26,10 @@ Micros lock_pause(Micros waited) {
                             std::chrono::microseconds(250), std::chrono::milliseconds(5));
 }
 
-/// How long to sleep at the bell, which is rung for one who waits and is often too late: the holder
-/// itself has come back before. Whoever has waited long looks by itself, more and more often.
+/// How long to sleep at the bell. It is rung for one who waits, who is often too late: the holder
+/// itself has come back before. And it may ring between our try and our sleep: what we sleep on,
+/// the first bytes of the file, mostly reads "pid " before and after. So whoever has waited long
+/// looks by itself, more and more often.
 Micros bell_pause(Micros waited) {
   constexpr Micros kLongest = std::chrono::milliseconds(5);
   return std::max(kLongest - waited / 8, lock_pause(waited));
@@ -108,8 +111,14 @@ Result<FileLock> FileLock::acquire(const Path& path, int64_t timeout_ms,
                                  std::to_string(timeout_ms) + " ms"};
   }
   if (!holder_text.empty()) {
-    // Never empty in between: those who wait sleep on its first bytes.
-    HR_TRY(write_all(fd.get(), holder_text, path));
+    // Never empty in between, for those who wait sleep on its first bytes, and nothing of the last
+    // holder's behind ours, for those who read.
+    struct stat info = {};
+    std::string text(holder_text);
+    if (::fstat(fd.get(), &info) == 0 && info.st_size < kPageBytes) {
+      text.resize(std::max(text.size(), static_cast<size_t>(info.st_size)), ' ');
+    }
+    HR_TRY(write_all(fd.get(), text, path));
     if (::ftruncate(fd.get(), static_cast<off_t>(holder_text.size())) != 0) {
       return errno_error(errno, "writing the holder into " + path.string());
     }

@@ -49,7 +49,7 @@ class HR_API FileLock {
  public:
   /// Wait up to `timeout_ms` (0 = do not wait). `busy` when somebody else holds it; the message
   /// carries the text that the holder wrote into the file. After success the file's text is
-  /// `holder_text`.
+  /// `holder_text`, where that is not empty.
   static Result<FileLock> acquire(const Path& path, int64_t timeout_ms,
                                   std::string_view holder_text = {});
   FileLock(FileLock&&) = default;

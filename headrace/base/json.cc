@@ -140,34 +140,6 @@ void dump_value(const Json& value, const Layout& layout, int depth, std::string*
   out->push_back(']');
 }
 
-/// Length of the well-formed UTF-8 sequence at `text[at]`, 0 when there is none (RFC 3629).
-size_t utf8_length(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const auto tail = [&](size_t i) { return (byte(i) & 0xC0U) == 0x80U; };
-  const unsigned lead = byte(at);
-  if (lead < 0x80U) {
-    return 1;
-  }
-  if (lead >= 0xC2U && lead <= 0xDFU) {
-    return tail(at + 1) ? 2 : 0;
-  }
-  if (lead >= 0xE0U && lead <= 0xEFU) {
-    const unsigned second = byte(at + 1);
-    const bool good = tail(at + 1) && tail(at + 2) && !(lead == 0xE0U && second < 0xA0U) &&
-                      !(lead == 0xEDU && second > 0x9FU);
-    return good ? 3 : 0;
-  }
-  if (lead >= 0xF0U && lead <= 0xF4U) {
-    const unsigned second = byte(at + 1);
-    const bool good = tail(at + 1) && tail(at + 2) && tail(at + 3) &&
-                      !(lead == 0xF0U && second < 0x90U) && !(lead == 0xF4U && second > 0x8FU);
-    return good ? 4 : 0;
-  }
-  return 0;
-}
-
 void append_utf8(uint32_t code, std::string* out) {
   const auto put = [out](uint32_t byte) { out->push_back(static_cast<char>(byte)); };
   if (code < 0x80U) {
@@ -711,6 +683,34 @@ std::string json_quote(std::string_view text) {
   std::string out;
   append_escaped(text, &out);
   return out;
+}
+
+// RFC 3629.
+size_t utf8_length(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  const auto tail = [&](size_t i) { return (byte(i) & 0xC0U) == 0x80U; };
+  const unsigned lead = byte(at);
+  if (lead < 0x80U) {
+    return 1;
+  }
+  if (lead >= 0xC2U && lead <= 0xDFU) {
+    return tail(at + 1) ? 2 : 0;
+  }
+  if (lead >= 0xE0U && lead <= 0xEFU) {
+    const unsigned second = byte(at + 1);
+    const bool good = tail(at + 1) && tail(at + 2) && !(lead == 0xE0U && second < 0xA0U) &&
+                      !(lead == 0xEDU && second > 0x9FU);
+    return good ? 3 : 0;
+  }
+  if (lead >= 0xF0U && lead <= 0xF4U) {
+    const unsigned second = byte(at + 1);
+    const bool good = tail(at + 1) && tail(at + 2) && tail(at + 3) &&
+                      !(lead == 0xF0U && second < 0x90U) && !(lead == 0xF4U && second > 0x8FU);
+    return good ? 4 : 0;
+  }
+  return 0;
 }
 
 std::string utf8_text(std::string_view bytes, size_t bytes_max) {

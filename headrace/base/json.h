@@ -128,6 +128,8 @@ HR_API Result<Json> parse_json(std::string_view text, std::string_view name = "j
                                const JsonOptions& options = {},
                                std::vector<JsonWarning>* warnings = nullptr);
 
+/// Bytes of the UTF-8 character at `at`; 0 when no whole one begins there.
+HR_API size_t utf8_length(std::string_view text, size_t at);
 /// `bytes` as UTF-8 for people and JSON: what is none becomes U+FFFD, and the result ends at a
 /// character with at most `bytes_max` bytes.
 HR_API std::string utf8_text(std::string_view bytes, size_t bytes_max = std::string::npos);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "headrace/base/json.h"
+
 namespace headrace::base {
 
 std::string printable(std::string_view text, bool lines) {
@@ -20,8 +22,11 @@ std::string printable(std::string_view text, bool lines) {
     } else if (byte == 0xC2 && next >= 0x80 && next <= 0x9F) {  // U+0080 to U+009F in UTF-8
       out += fmt::format("\\x{:02x}", next);
       ++i;
-    } else {
-      out.push_back(text[i]);
+    } else if (const size_t length = utf8_length(text, i); length > 0) {
+      out += text.substr(i, length);
+      i += length - 1;
+    } else {  // a byte of no character, which terminals may take for a control
+      out += fmt::format("\\x{:02x}", byte);
     }
   }
   return out;

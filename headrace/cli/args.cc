@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <set>
 
@@ -334,6 +335,10 @@ std::string extras_problem(const Command& command, const std::vector<std::string
 /// "prediction_length=48" in the place of a table. Not "item_id=7", which may be a folder of one,
 /// nor "horizon=48": the names of options here are words that folders have.
 std::string positional_problem(const Command& command, const std::string& value) {
+  std::error_code code;
+  if (std::filesystem::exists(value, code)) {
+    return {};  // "h=5" of a partitioned table
+  }
   std::string word = value.substr(0, value.find('='));
   std::ranges::replace(word, '_', '-');
   const bool is_elsewhere = std::ranges::any_of(command.options, [&](const Option& option) {

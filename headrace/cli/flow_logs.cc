@@ -175,9 +175,10 @@ Result<void> run_logs(const RunState& run, const base::Path& folder, bool all, b
   LogPrinter printer(folder, json);
   const std::vector<base::Path> logs = logs_in(folder / "activities");
   HR_TRY(printer.logs(logs, "", all || logs.size() > 1));
+  std::set<std::string> shown;  // items of several loops with one key share a folder
   for (const ActivityState& activity : run.activities) {
     for (const ItemState& item : activity.items) {
-      if (all) {
+      if (all && shown.insert(item.key).second) {
         HR_TRY(printer.logs(logs_of(folder, item.key), item.key, true));
       }
       if (item.error) {

@@ -111,8 +111,9 @@ Result<int> predict(const Arguments& arguments) {
     const base::MutexLock lock(progress_mu);
     progress.update(done, failed, pool.threads());
   };
-  auto forecasts =
-      jobs::predict_many(registry, arguments.text("model"), table.set.series, options, context);
+  // The version that the table was read for, though an alias may lead elsewhere by now.
+  const std::string name = model.shared ? model.reference : arguments.text("model");
+  auto forecasts = jobs::predict_many(registry, name, table.set.series, options, context);
   progress.finish();
   if (!forecasts.ok()) {
     return std::move(forecasts).error();

@@ -109,7 +109,15 @@ Result<registry::AliasChange> planned(const Registry& opened, const registry::Re
                                       const std::string& name, const Arguments& arguments) {
   registry::AliasChange change;
   const auto now = opened.find(name + "@" + arguments.text("name"));
+  if (!now.ok() && now.error().code() != Errc::not_found) {
+    return now.error();
+  }
   change.from_version = now.ok() ? now->version : 0;
+  if (const auto expected = arguments.integer("expect");
+      expected && *expected != change.from_version) {
+    return Error{Errc::busy, fmt::format("registry: {}@{} points to version {}, not to {}", name,
+                                         arguments.text("name"), change.from_version, *expected)};
+  }
   if (!arguments.flag("remove")) {
     HR_TRY(const Version wanted, opened.find(reference));
     change.to_version = wanted.version;
@@ -253,7 +261,9 @@ Result<int> run_delete(const Arguments& arguments) {
     return kExitFailed;
   }
   if (!arguments.flag("dry-run")) {
-    HR_TRY(opened.remove(reference, arguments.flag("force")));
+    // What was asked about, wherever "@latest" leads by now.
+    HR_TRY(const auto same, registry::parse_reference("uid:" + version.uid));
+    HR_TRY(opened.remove(same, arguments.flag("force")));
   }
   print_done(arguments, "deleted", {version.reference()},
              "deleted; headrace models restore brings it back until gc takes its files");

@@ -2,6 +2,7 @@
 // `headrace models list`: versions as a table, CSV or JSON.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -90,7 +91,7 @@ void print_csv(const std::vector<std::string>& header,
     for (size_t i = 0; i < fields.size(); ++i) {
       out += (i == 0 ? "" : ",") + csv_field(fields[i]);
     }
-    fmt::print("{}\n", out);
+    fmt::print("{}\n", ::isatty(STDOUT_FILENO) == 1 ? printable(out) : out);
   };
   line(header);
   std::ranges::for_each(rows, line);

@@ -14,9 +14,9 @@ namespace {
 
 using base::Micros;
 
-constexpr RunStanding kStandings[] = {RunStanding::running, RunStanding::succeeded,
-                                      RunStanding::failed,  RunStanding::cancelled,
-                                      RunStanding::stopped, RunStanding::unreadable};
+/// What an engine leaves behind it.
+constexpr RunStanding kKept[] = {RunStanding::succeeded, RunStanding::failed,
+                                 RunStanding::cancelled, RunStanding::stopped};
 
 RunStanding standing_of(Status status) {
   switch (status) {
@@ -54,11 +54,11 @@ bool read_kept(const base::Path& run_folder, RunSummary* summary) {
     return false;
   }
   const std::string state = kept->get_string("state");
-  for (const RunStanding standing : kStandings) {
-    if (standing_name(standing) == state) {
-      summary->standing = standing;
-    }
+  const auto* const standing = std::ranges::find(kKept, state, standing_name);
+  if (standing == std::end(kKept)) {
+    return false;  // of a newer headrace, or damaged
   }
+  summary->standing = *standing;
   summary->run_id = kept->get_string("run_id");
   summary->pipeline = kept->get_string("pipeline");
   summary->started = Micros(kept->get_integer("started_us", 0));
@@ -97,7 +97,7 @@ Result<void> read_header(const base::Path& run_folder, RunSummary* summary) {
     return read.ok() ? no_record(run_folder) : read;
   }
   take_header(header, summary);
-  summary->standing = RunStanding::stopped;
+  summary->standing = RunStanding::unknown;
   return {};
 }
 
@@ -145,6 +145,7 @@ std::string_view standing_name(RunStanding standing) {
     case RunStanding::failed: return "failed";
     case RunStanding::cancelled: return "cancelled";
     case RunStanding::stopped: return "stopped";
+    case RunStanding::unknown: return "unknown";
     case RunStanding::unreadable: return "unreadable";
   }
   return "unreadable";
@@ -197,7 +198,8 @@ RunSummary summarise_run(const base::Path& run_folder, int64_t replay_bytes_max)
       return summary;
     }
   }
-  if (driven && summary.standing == RunStanding::stopped) {
+  if (driven &&
+      (summary.standing == RunStanding::stopped || summary.standing == RunStanding::unknown)) {
     summary.standing = RunStanding::running;
   }
   return summary;
@@ -211,10 +213,12 @@ std::string run_reference(const base::Path& run_folder) {
     absolute = given;  // a link before ".." leads elsewhere
   }
   const base::Path folder = absolute.has_filename() ? absolute : absolute.parent_path();
-  const bool usual = !base::environment("HEADRACE_RUNS") &&
-                     std::filesystem::equivalent(folder, runs_folder() / folder.filename(), code) &&
-                     !code;
-  return shell_word(usual ? folder.filename().string() : folder.string());
+  const std::string name = folder.filename().string();
+  // Not "latest" or "-x", which commands take for something else.
+  const bool usual = name != "latest" && !name.starts_with('-') &&
+                     !base::environment("HEADRACE_RUNS") &&
+                     std::filesystem::equivalent(folder, runs_folder() / name, code) && !code;
+  return shell_word(usual ? name : folder.string());
 }
 
 }  // namespace headrace::flow

@@ -18,7 +18,16 @@ namespace headrace::flow {
 
 /// What a run is at now. `stopped`: no engine drives it, and it can be resumed. `unreadable`: its
 /// folder has a journal that cannot be read.
-enum class RunStanding : uint8_t { running, succeeded, failed, cancelled, stopped, unreadable };
+/// unknown: it is too long to read for a listing and left no summary.
+enum class RunStanding : uint8_t {
+  running,
+  succeeded,
+  failed,
+  cancelled,
+  stopped,
+  unknown,
+  unreadable
+};
 /// "running", "succeeded", ...
 HR_API std::string_view standing_name(RunStanding standing);
 

@@ -104,8 +104,11 @@ Result<ModelFacts> facts_of_models(const registry::Registry& registry, const std
                  "registry: the models below \"" + chosen.prefix + "/\" were deleted just now"};
   }
   HR_TRY(const forecast::Model one, load_model(registry, version->reference()));
-  return ModelFacts{one.spec, one.columns, version->reference(),
-                    chosen.shared ? version->lineage.item : ""};
+  return ModelFacts{.spec = one.spec,
+                    .columns = one.columns,
+                    .reference = version->reference(),
+                    .shared = chosen.shared.has_value(),
+                    .item = chosen.shared ? version->lineage.item : ""};
 }
 
 Result<forecast::Forecasts> predict_many(const registry::Registry& registry,

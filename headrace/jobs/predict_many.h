@@ -40,6 +40,7 @@ struct ModelFacts {
   forecast::ModelSpec spec;       ///< covariates, frequency
   forecast::ColumnNames columns;  ///< of the table they were trained on
   std::string reference;          ///< "NAME:7" of the model that these facts are of
+  bool shared = false;            ///< it is for all items, not one of a set
   std::string item;               ///< that `reference` alone was trained on; "" = of all series
 };
 

@@ -119,11 +119,11 @@ constexpr std::string_view kOnBacktest =
 void add_columns(std::string_view on, flow::ReportData* data) {
   const auto help = [&](std::string_view text) { return fmt::format("{}{}", text, on); };
   data->columns = {
-      {"mase", "MASE", "mean absolute error in units of the in-sample seasonal error"},
-      {"snaive_mase", "sNaive MASE", "MASE of the seasonal naive forecast"},
-      {"smape", "sMAPE", "symmetric mean absolute percentage error, per cent"},
-      {"mean_wql", "wQL", "mean weighted quantile loss over the levels 0.1 to 0.9"},
-      {"coverage_80", "Cover 80", "share of values inside the 80 % interval"},
+      {"mase", "MASE", help("mean absolute error in units of the in-sample seasonal error")},
+      {"snaive_mase", "sNaive MASE", help("MASE of the seasonal naive forecast")},
+      {"smape", "sMAPE", help("symmetric mean absolute percentage error, per cent")},
+      {"mean_wql", "wQL", help("mean weighted quantile loss over the levels 0.1 to 0.9")},
+      {"coverage_80", "Cover 80", help("share of values inside the 80 % interval")},
       {"train_seconds", "Train s", "seconds to train, choose and forecast"},
   };
   data->labels = {{"winner", "Winner", "what the backtest chose for this item"}};
@@ -196,7 +196,7 @@ void add_backtest_facts(const Json& summary, flow::ReportData* data) {
   fact("mean_wql", "mean of the items' wQL", 4);
   fact("smape", "sMAPE", 2);
   data->facts.push_back(
-      {"judged on", "backtest", "the windows at each series' end that were held out to choose by"});
+      {"judged on", "backtest", std::string(kOnBacktest.substr(std::string_view("; on ").size()))});
   if (const std::string winners = winners_text(summary); !winners.empty()) {
     data->facts.push_back({"chosen", winners, "by backtest, per item"});
   }
@@ -317,7 +317,11 @@ Result<base::Path> write_run_report(const base::Path& run_folder, base::Path pat
     add_columns(on_backtest ? kOnBacktest : "", &data);
     add_forecasts(forecasts, document, on_backtest, &data);
     drop_absent_methods(&data);
-    on_backtest ? add_backtest_facts(summary, &data) : add_facts(summary, &data);
+    if (on_backtest) {
+      add_backtest_facts(summary, &data);
+    } else {
+      add_facts(summary, &data);
+    }
     add_notes(summary, &data);
   }
   HR_TRY(const std::string page, flow::render_report(data));

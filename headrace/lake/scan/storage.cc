@@ -122,10 +122,15 @@ std::string with_bound(std::string url) {
   return url;
 }
 
+/// No library that is loaded knows the scheme.
+bool is_unknown(const arrow::Status& status) {
+  return status.message().starts_with("Unrecognized filesystem");
+}
+
 arrow::Result<std::shared_ptr<arrow::fs::FileSystem>> open_system(const std::string& text,
                                                                   std::string* path) {
   auto system = arrow::fs::FileSystemFromUriOrPath(with_bound(text), path);
-  if (system.ok() || !text.starts_with("s3://")) {
+  if (system.ok() || !text.starts_with("s3://") || !is_unknown(system.status())) {
     return system;
   }
   ARROW_RETURN_NOT_OK(load_s3());
@@ -183,7 +188,7 @@ Result<Storage> Storage::open(const std::string& url) {
     }
     auto system = open_system(text, &out.path_);
     if (!system.ok()) {
-      const bool unknown = system.status().message().starts_with("Unrecognized filesystem");
+      const bool unknown = is_unknown(system.status());
       return Error{Errc::unsupported,
                    url + (unknown ? ": names of tables are paths, or begin with file://, s3://, "
                                     "gs://, abfss:// or hdfs://"

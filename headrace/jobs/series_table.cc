@@ -267,7 +267,7 @@ Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec
   }
   HR_TRY(check_zone(rows.zone, spec));
   HR_TRY(forecast::SeriesSet set, build_set(rows, spec));
-  set.columns = {columns.id, columns.time, columns.target};
+  set.columns = {columns.id, columns.time, columns.target, rows.integer_ids};
   return set;
 }
 
@@ -302,7 +302,7 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
   }
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
-  out.set.columns = {columns.id, columns.time, columns.target};
+  out.set.columns = {columns.id, columns.time, columns.target, rows.integer_ids};
   HR_TRY(out.snapshot, snapshot_of(table));
   out.bytes_read = rows.stats.bytes_read + (own != nullptr ? own->bytes_read() : 0);
   out.row_groups_read = rows.stats.row_groups_read;

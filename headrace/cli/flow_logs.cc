@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <cstdio>
 
 #include "headrace/base/file.h"
@@ -175,10 +176,10 @@ Result<void> run_logs(const RunState& run, const base::Path& folder, bool all, b
   LogPrinter printer(folder, json);
   const std::vector<base::Path> logs = logs_in(folder / "activities");
   HR_TRY(printer.logs(logs, "", all || logs.size() > 1));
-  std::set<std::string> shown;  // items of several loops with one key share a folder
+  std::set<std::string> folders;  // items of several loops with one key share a folder
   for (const ActivityState& activity : run.activities) {
     for (const ItemState& item : activity.items) {
-      if (all && shown.insert(item.key).second) {
+      if (all && folders.insert(item.key).second) {
         HR_TRY(printer.logs(logs_of(folder, item.key), item.key, true));
       }
       if (item.error) {

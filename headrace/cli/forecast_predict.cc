@@ -227,7 +227,9 @@ void print_comparison(const forecast::Comparison& comparison, const Arguments& a
 }
 
 /// Print the comparison, then write `--per-item`: a file that cannot be written costs no scores.
-int tell_comparison(const forecast::Comparison& comparison, const Arguments& arguments) {
+/// `columns` are those of the table of the items.
+int tell_comparison(const forecast::Comparison& comparison, const forecast::ColumnNames& columns,
+                    const Arguments& arguments) {
   const bool none = comparison.model.items().empty();
   if (none) {
     fmt::print(stderr, "headrace: {}\n", printable(jobs::unjudged_text(comparison), true));
@@ -242,7 +244,7 @@ int tell_comparison(const forecast::Comparison& comparison, const Arguments& arg
   }
   std::fflush(stdout);
   if (const std::string per_item = arguments.text("per-item"); !per_item.empty()) {
-    const auto written = jobs::write_item_scores(per_item, comparison);
+    const auto written = jobs::write_item_scores(per_item, comparison, columns.integer_ids);
     if (!written.ok()) {
       return report_error(written.error(), false);  // on stdout --json has its one object already
     }
@@ -263,7 +265,7 @@ Result<int> evaluate(const Arguments& arguments) {
   HR_TRY(const auto actuals, jobs::load_actuals(spec_of_actuals(arguments, spec), history.set));
   const auto season = static_cast<int>(arguments.integer("season").value_or(0));
   HR_TRY(const auto comparison, jobs::judge(forecasts, history.set, actuals.set, season));
-  return tell_comparison(comparison, arguments);
+  return tell_comparison(comparison, history.set.columns, arguments);
 }
 
 Result<int> backtest(const Arguments& arguments) {
@@ -326,7 +328,7 @@ Result<int> backtest(const Arguments& arguments) {
   for (forecast::ItemError& bad : table.set.errors) {
     total.errors.push_back(std::move(bad));
   }
-  return tell_comparison(total, arguments);
+  return tell_comparison(total, table.set.columns, arguments);
 }
 
 const forecast::Series* find_series(const std::vector<forecast::Series>& all,

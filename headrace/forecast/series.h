@@ -40,6 +40,7 @@ struct ColumnNames {
   std::string id;
   std::string time;
   std::string target;
+  bool integer_ids = false;  ///< the ids are whole numbers there; not kept with models
 
   bool empty() const { return id.empty() && time.empty() && target.empty(); }
   bool operator==(const ColumnNames&) const = default;

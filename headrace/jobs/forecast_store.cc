@@ -67,6 +67,7 @@ Json to_json(const ItemForecast& item, base::Micros now) {
                        {"season", item.season},
                        {"id_column", item.columns.id},
                        {"time_column", item.columns.time},
+                       {"integer_ids", item.columns.integer_ids},
                        {"seconds", item.seconds},
                        {"method", forecast::made_by(f)},
                        {"frequency", f.frequency.name()},
@@ -102,7 +103,8 @@ Result<ItemForecast> from_json(const Json& json) {
   item.winner = json.get_string("winner");
   item.model = json.get_string("model");
   item.season = static_cast<int>(json.get_integer("season"));
-  item.columns = {json.get_string("id_column"), json.get_string("time_column"), ""};
+  item.columns = {json.get_string("id_column"), json.get_string("time_column"), "",
+                  json.get_bool("integer_ids")};
   item.seconds = json.get_number("seconds");
   if (const Json* scores = json.find("scores"); scores != nullptr && scores->is_object()) {
     for (const auto& [candidate, metrics] : scores->members()) {

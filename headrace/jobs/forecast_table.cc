@@ -249,6 +249,9 @@ Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts
   if (samples.field.width > 0) {
     batch.columns.push_back(std::move(samples));
   }
+  if (names.integer_ids) {
+    id = integer_column(id);
+  }
   id.field.name = free_name(names.id, "item_id", batch.columns);
   time.field.name = free_name(names.time, "timestamp", batch.columns);
   if (id.field.name == time.field.name) {
@@ -257,6 +260,23 @@ Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts
   }
   batch.columns.insert(batch.columns.begin(), {std::move(id), std::move(time)});
   return batch;
+}
+
+lake::Column integer_column(const lake::Column& texts) {
+  std::vector<int64_t> numbers;
+  for (const std::string& text : texts.dictionary) {
+    int64_t number = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (code != std::errc() || end != text.data() + text.size()) {
+      return texts;
+    }
+    numbers.push_back(number);
+  }
+  lake::Column out = make_column(texts.field.name, lake::Type::int64);
+  for (const int32_t code : texts.codes) {
+    out.integers.push_back(numbers[static_cast<size_t>(code)]);
+  }
+  return out;
 }
 
 Result<void> check_ending(const base::Path& path, const std::string& what) {

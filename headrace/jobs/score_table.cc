@@ -72,7 +72,7 @@ std::vector<std::string> without_mase(const forecast::Scoreboard& board) {
   return out;
 }
 
-lake::Batch item_scores(const forecast::Comparison& comparison) {
+lake::Batch item_scores(const forecast::Comparison& comparison, bool integer_ids) {
   lake::Column id = make_column("item_id", lake::Type::string);
   lake::Column method = make_column("method", lake::Type::string);
   std::vector<lake::Column> metrics = metric_columns();
@@ -85,7 +85,7 @@ lake::Batch item_scores(const forecast::Comparison& comparison) {
     }
   }
   lake::Batch batch;
-  batch.columns = {std::move(id), std::move(method)};
+  batch.columns = {integer_ids ? integer_column(id) : std::move(id), std::move(method)};
   std::move(metrics.begin(), metrics.end(), std::back_inserter(batch.columns));
   return batch;
 }
@@ -103,9 +103,10 @@ lake::Batch step_scores(const forecast::Scoreboard& board) {
   return batch;
 }
 
-Result<void> write_item_scores(const base::Path& path, const forecast::Comparison& comparison) {
+Result<void> write_item_scores(const base::Path& path, const forecast::Comparison& comparison,
+                               bool integer_ids) {
   HR_TRY(check_ending(path, "scores"));
-  return write_by_ending(path, item_scores(comparison));
+  return write_by_ending(path, item_scores(comparison, integer_ids));
 }
 
 }  // namespace headrace::jobs

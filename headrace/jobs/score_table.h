@@ -24,14 +24,15 @@ HR_API std::vector<std::string> without_mase(const forecast::Scoreboard& board);
 
 /// Columns item_id, method and one per metric (`forecast::Metrics::named`): the model's items
 /// first, then those of seasonal naive, then those of Naive2. A metric that an item has not is
-/// null.
-HR_API lake::Batch item_scores(const forecast::Comparison& comparison);
+/// null. `integer_ids`: as `ColumnNames`.
+HR_API lake::Batch item_scores(const forecast::Comparison& comparison, bool integer_ids = false);
 
 /// Columns step (1 ... horizon) and one per metric, over all items of one board.
 HR_API lake::Batch step_scores(const forecast::Scoreboard& board);
 
 /// Write `item_scores`; the ending decides between .parquet and .csv. The file is replaced durably.
 HR_API Result<void> write_item_scores(const base::Path& path,
-                                      const forecast::Comparison& comparison);
+                                      const forecast::Comparison& comparison,
+                                      bool integer_ids = false);
 
 }  // namespace headrace::jobs

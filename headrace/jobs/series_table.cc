@@ -254,7 +254,7 @@ Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec
   }
   HR_TRY(check_zone(rows.zone, spec));
   HR_TRY(forecast::SeriesSet set, build_set(rows, spec));
-  set.columns = {columns.id, columns.time, columns.target};
+  set.columns = {columns.id, columns.time, columns.target, rows.integer_ids};
   return set;
 }
 
@@ -289,7 +289,7 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
   }
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
-  out.set.columns = {columns.id, columns.time, columns.target};
+  out.set.columns = {columns.id, columns.time, columns.target, rows.integer_ids};
   out.without_start = table.format() == lake::Format::wide_csv && spec.start.empty();
   HR_TRY(out.snapshot, snapshot_of(table));
   out.bytes_read = rows.stats.bytes_read + (own != nullptr ? own->bytes_read() : 0);

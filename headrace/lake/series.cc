@@ -130,6 +130,8 @@ Result<void> check_columns(const Schema& schema, const std::string& where,
                            const SeriesColumns& columns, SeriesRows* out) {
   if (!columns.id.empty()) {
     HR_TRY(check_id(schema, where, columns.id));
+    const int64_t id = find_field(schema, columns.id);
+    out->integer_ids = schema[static_cast<size_t>(id)].type == Type::int64;
   }
   HR_TRY(const Field* time, need(schema, where, columns.time));
   if (time->type != Type::timestamp_us && time->type != Type::date) {

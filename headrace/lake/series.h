@@ -39,7 +39,8 @@ struct SeriesRows {
   };
   std::vector<Category> categories;
   std::vector<Real> reals;
-  std::string zone;  ///< of the stamps, as in Field
+  std::string zone;          ///< of the stamps, as in Field
+  bool integer_ids = false;  ///< the ids are whole numbers in the table
   ReadStats stats;
 };
 

@@ -263,7 +263,7 @@ nb::tuple predict(const std::vector<std::pair<std::string, Model>>& models, bool
                         std::move(samples), failures_of(errors));
 }
 
-nb::tuple scores_of(const forecast::Comparison& comparison,
+nb::tuple scores_of(const forecast::Comparison& comparison, const SeriesHandle& series,
                     std::vector<forecast::ItemError> errors) {
   errors.insert(errors.end(), comparison.errors.begin(), comparison.errors.end());
   nb::dict totals;
@@ -271,7 +271,8 @@ nb::tuple scores_of(const forecast::Comparison& comparison,
   totals["model"] = nb::cast(comparison.model.named_totals(reference));
   totals["seasonal_naive"] = nb::cast(comparison.seasonal_naive.named_totals(reference));
   totals["naive2"] = nb::cast(reference.named_totals(reference));
-  return nb::make_tuple(totals, rows_of(jobs::item_scores(comparison)),
+  return nb::make_tuple(totals,
+                        rows_of(jobs::item_scores(comparison, series.set.columns.integer_ids)),
                         rows_of(jobs::step_scores(comparison.model)), failures_of(errors),
                         forecast::group_notes(comparison.notes), comparison.model.constant_items(),
                         comparison.model.unscaled_items());
@@ -309,7 +310,7 @@ nb::tuple backtest(const SeriesHandle& series, bool is_local, const std::string&
   for (auto& result : results) {
     merged.merge(or_throw(*std::move(result)));
   }
-  return scores_of(merged, series.set.errors);
+  return scores_of(merged, series, series.set.errors);
 }
 
 nb::tuple evaluate(const nb::object& forecasts, const SeriesHandle& training,
@@ -326,7 +327,7 @@ nb::tuple evaluate(const nb::object& forecasts, const SeriesHandle& training,
     }
     comparison = or_throw(jobs::judge(items, training.set, came, season));
   }
-  return scores_of(comparison, {});
+  return scores_of(comparison, training, {});
 }
 
 using TensorTuple = std::pair<std::string, nb::ndarray<nb::numpy, float>>;

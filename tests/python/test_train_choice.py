@@ -135,3 +135,31 @@ def test_a_series_too_short_for_a_model_of_its_own_is_flagged_as_global(
     cold = forecast.train(str(lake), **options)
     frame = forecast.predict(cold, str(lake)).to_pandas().set_index("item_id")
     assert set(frame.loc["short", "model"]) == {"last_value"}
+
+
+def test_whole_numbers_as_item_ids_stay_numbers(run_headrace, tmp_path: Path) -> None:
+    data = small_lake.columns()
+    data["item_id"] = [7 + small_lake.ITEMS.index(item) for item in data["item_id"]]
+    lake = small_lake.write(tmp_path / "lake" / "part-0.parquet", small_lake.table(data))
+    source = pandas.read_parquet(lake)
+    trained = Trained(run_headrace, lake, tmp_path / "run")
+    out, scores = tmp_path / "f.parquet", tmp_path / "scores.parquet"
+    done = run_headrace("forecast", "predict", lake, "--model", "m", "--out", out)
+    assert done.returncode == 0, done.stderr
+    words = ["--history", lake, "--actuals", lake, "--per-item", scores]
+    done = run_headrace("forecast", "evaluate", out, *words)  # what came is not there yet
+    assert "no actual value lies in the forecast's range" in done.stderr
+    done = run_headrace("forecast", "backtest", lake, *small_lake.FAST, "--per-item", scores)
+    assert done.returncode == 0, done.stderr
+
+    models = forecast.train(str(lake), **small_lake.TRAIN)
+    frames = [
+        trained.forecasts,
+        pandas.read_parquet(out),
+        pandas.read_parquet(scores),
+        forecast.predict(models, str(lake)).to_pandas(),
+        forecast.backtest(str(lake), **small_lake.TRAIN).items.to_pandas(),
+    ]
+    for frame in frames:
+        assert frame["item_id"].dtype == source["item_id"].dtype
+        assert set(frame["item_id"]) == {7, 8, 9}

@@ -321,6 +321,17 @@ def foreign_traces(tree: Tree) -> Iterator[Finding]:
             yield path, line_of(text, match.start()), f"{match[0]} without an issue: TODO(#12)"
 
 
+def pages(tree: Tree) -> Iterator[Finding]:
+    """A page that code or another page points to is there."""
+    there = set(tree.paths)
+    for path in tree.paths:
+        if path.endswith((".cc", ".h", ".py", ".md")) and "tests/" not in path:
+            text = tree.text(path)
+            for match in re.finditer(r"(?<![\w/.-])docs/[\w/-]+\.md", text):
+                if match[0] not in there:
+                    yield path, line_of(text, match.start()), f"{match[0]} does not exist"
+
+
 CHECKS: list[Callable[[Tree], Iterable[Finding]]] = [
     sizes,
     banned_calls,
@@ -329,6 +340,7 @@ CHECKS: list[Callable[[Tree], Iterable[Finding]]] = [
     first_lines,
     names,
     foreign_traces,
+    pages,
 ]
 
 

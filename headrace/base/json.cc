@@ -110,7 +110,9 @@ void dump_value(const Json& value, const Layout& layout, int depth, std::string*
       if (std::isfinite(number)) {
         const std::string text = number_text(number);
         *out += text;
-        if (layout.reals_kept && text.find_first_of(".e") == std::string::npos) {
+        // "-0" would be read as a whole number, which has no sign of its own.
+        const bool real_text = layout.reals_kept || (number == 0.0 && std::signbit(number));
+        if (real_text && text.find_first_of(".e") == std::string::npos) {
           *out += ".0";
         }
       } else {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <string>
 
 using headrace::Errc;
@@ -85,6 +86,15 @@ TEST_CASE("numbers read back the same") {
   }
   CHECK(parse_json("9223372036854775807")->integer() == INT64_MAX);
   CHECK(parse_json("9223372036854775808")->kind() == Json::Kind::real);
+}
+
+TEST_CASE("a zero keeps its sign") {
+  for (const char* text : {"-0.0", "-0e9", "[-0.0]"}) {
+    const Json value = *parse_json(text);
+    CHECK(parse_json(value.dump())->dump() == value.dump());
+  }
+  CHECK(std::signbit(parse_json(Json(-0.0).dump())->number()));
+  CHECK(Json(0.0).dump() == "0");
 }
 
 TEST_CASE("equality ignores order of members and kind of number") {

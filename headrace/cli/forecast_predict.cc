@@ -203,14 +203,23 @@ void print_comparison(const forecast::Comparison& comparison, const Arguments& a
   add(model_label(comparison.model), comparison.model);
   add("seasonal_naive", comparison.seasonal_naive);
   add("naive2", comparison.naive2);
+  const auto names = [](const std::vector<std::string>& items) {
+    return Json(Json::Array(items.begin(), items.end()));
+  };
+  document.set("constant_items", names(comparison.model.constant_items()));
+  document.set("unscaled_items", names(comparison.model.unscaled_items()));
+  document.set("notes", names(forecast::group_notes(comparison.notes)));
   document.set("errors", errors_json(comparison.errors));
   if (arguments.flag("json")) {
     fmt::print("{}\n", document.dump());
     return;
   }
-  print_lines(comparison.notes);
+  print_lines(forecast::group_notes(comparison.notes));
   print_errors(comparison.errors);
   fmt::print("{} items\n{}", comparison.model.items().size(), table.text());
+  for (const std::string& items : jobs::without_mase(comparison.model)) {
+    say(stdout, "{}\n", items);
+  }
   if (arguments.flag("per-step")) {
     fmt::print("\n{}", steps_text(comparison));
   }

@@ -154,6 +154,7 @@ Metrics metrics_of(const ErrorSums& sums, double scale) {
   metrics.crps = share(sums.crps, cells);
   metrics.width_80 = share(sums.width_80, sums.actual);
   double deciles = 0.0;
+  double losses = 0.0;
   int known = 0;
   for (const auto& [level, loss] : sums.quantile_loss) {
     metrics.wql[level] = share(loss, sums.actual);
@@ -162,11 +163,13 @@ Metrics metrics_of(const ErrorSums& sums, double scale) {
                     [&](double decile) { return std::fabs(decile - level) < 1e-9; });
     if (is_decile) {
       deciles += metrics.wql[level];
+      losses += loss;
       ++known;
     }
   }
   // Over fewer levels it would be another number under the same name.
   metrics.mean_wql = known == std::ssize(kDeciles) ? deciles / known : kNaN;
+  metrics.quantile_loss = known == std::ssize(kDeciles) ? share(losses, known * cells) : kNaN;
   return metrics;
 }
 
@@ -284,7 +287,17 @@ double Scoreboard::mean_item_wql() const {
 std::vector<std::string> Scoreboard::constant_items() const {
   std::vector<std::string> ids;
   for (const Item& item : items_) {
-    if (item.seasonal_error == 0.0) {
+    if (item.scaled_cells == 0 && item.seasonal_error == 0.0) {
+      ids.push_back(item.id);
+    }
+  }
+  return ids;
+}
+
+std::vector<std::string> Scoreboard::unscaled_items() const {
+  std::vector<std::string> ids;
+  for (const Item& item : items_) {
+    if (item.scaled_cells == 0 && std::isnan(item.seasonal_error)) {
       ids.push_back(item.id);
     }
   }

@@ -45,6 +45,9 @@ struct Metrics {
   double coverage_90 = 0.0;
   double crps = 0.0;      ///< mean over cells
   double width_80 = 0.0;  ///< mean width of the 80 % interval / mean |y|
+  /// Mean over cells and the levels 0.1 ... 0.9, in units of the target: what `mean_wql` is before
+  /// it is divided by mean |y|. NaN as there. Not among those named: no item is like another in it.
+  double quantile_loss = 0.0;
   std::map<double, double> wql;
 
   /// All finite values by name ("mase", "smape", "mean_wql", "coverage_80", ...); others are left
@@ -107,7 +110,10 @@ class HR_API Scoreboard {
   double median_mase() const;
   double mean_item_wql()
       const;  ///< mean over items of their own mean_wql: each item weighs the same
-  std::vector<std::string> constant_items() const;  ///< in-sample seasonal error 0: no MASE
+  /// Items without a MASE: their in-sample seasonal error is 0, or there is none without two values
+  /// a season apart.
+  std::vector<std::string> constant_items() const;
+  std::vector<std::string> unscaled_items() const;
   /// All that is said of a whole board, by name: `Metrics::named` of the total, "median_mase",
   /// "mean_item_wql", and "owa" against the total of `reference` (Naive2's board). What is not
   /// finite is left out.

@@ -124,7 +124,10 @@ class Walk {
           out_.errors.push_back({series.front()->id, std::move(trained).error()});
           return {};
         }
-        out_.notes.insert(out_.notes.end(), trained->notes.begin(), trained->notes.end());
+        const std::string whose = scope_ == Scope::local ? series.front()->id : "";
+        for (std::string& note : trained->notes) {
+          out_.notes.push_back({whose, std::move(note)});
+        }
         model = std::move(trained->model);
       }
       HR_TRY(Forecasts forecasts, forecast::predict(*model, cut, predict_, context_.stop));

@@ -11,6 +11,7 @@
 #include "headrace/base/result.h"
 #include "headrace/forecast/accuracy.h"
 #include "headrace/forecast/forecaster.h"
+#include "headrace/forecast/notes.h"
 #include "headrace/forecast/options.h"
 #include "headrace/forecast/series.h"
 
@@ -22,7 +23,7 @@ struct Comparison {
   Scoreboard seasonal_naive;
   Scoreboard naive2;
   std::vector<ItemError> errors;
-  std::vector<std::string> notes;
+  std::vector<Note> notes;  ///< for `group_notes`
 
   /// Take over the items of another comparison (of other series), in its order.
   HR_API void merge(const Comparison& other);

@@ -238,6 +238,35 @@ TEST_CASE("what is far worse than the other gets no share") {
   CHECK(selection.scores.size() == 2);
 }
 
+TEST_CASE("where a score has no value, models are compared by their quantile loss") {
+  Series series = wave("A", 120);
+  for (size_t i = 0; i < series.target.size(); ++i) {
+    series.target[i] = i < 100 && i % 25 == 0 ? 5.0 : 0.0;
+  }
+  TrainOptions options = quick_options(6);
+  const Model network = train_local(wave("B", 200), options).value().model;
+  const Model naive = fallback_model(series, options);
+  Model last = naive;
+  last.method = Method::last_value;
+
+  const Candidate candidates[] = {{"global", &network}, {"last_value", &last}};
+  const Selection selection =
+      select_model(series, candidates, {.windows = 1}, few_samples()).value();
+
+  CHECK(selection.criterion == "quantile_loss");
+  CHECK(selection.best == 1);
+  CHECK(selection.naive_share == 0.0);
+  CHECK(std::isfinite(selection.scores[0].score));
+  CHECK(selection.scores[1].score < selection.scores[0].score);
+
+  // Equals: the simplest. With values, the usual score.
+  std::fill(series.target.begin(), series.target.end(), 0.0);
+  const Candidate same[] = {{"global", &last}, {"seasonal_naive", &naive}};
+  CHECK(select_model(series, same, {}, few_samples()).value().best == 0);
+  CHECK(select_model(wave("A", 120), candidates, {}, few_samples()).value().criterion ==
+        "mean_wql");
+}
+
 TEST_CASE("a choice needs candidates, a known criterion and enough values") {
   const Series series = wave("A", 12);
   const Model last = naive_of(series, Method::last_value);

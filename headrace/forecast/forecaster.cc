@@ -46,6 +46,7 @@ Json summary_json(const FitSummary& summary) {
                        {"best_step", summary.best_step},
                        {"skipped_steps", summary.skipped_steps},
                        {"loss", summary.loss},
+                       {"masked_loss", summary.masked_loss},
                        {"monitored", summary.monitored},
                        {"learning_rate", summary.learning_rate},
                        {"refitted", summary.refitted}});
@@ -66,6 +67,7 @@ Model assemble(Plan plan, const TrainOptions& options, Scope scope, std::vector<
     total.best_step += fit.summary.best_step;
     total.skipped_steps += fit.summary.skipped_steps;
     total.loss += fit.summary.loss / static_cast<double>(fits.size());
+    total.masked_loss += fit.summary.masked_loss / static_cast<double>(fits.size());
     total.monitored += fit.summary.monitored / static_cast<double>(fits.size());
     for (std::vector<float>& parameters : fit.parameters) {
       model.members.push_back(std::move(parameters));
@@ -76,6 +78,7 @@ Model assemble(Plan plan, const TrainOptions& options, Scope scope, std::vector<
                                  {"best_step", total.best_step},
                                  {"skipped_steps", total.skipped_steps},
                                  {"loss", total.loss},
+                                 {"masked_loss", total.masked_loss},
                                  {"monitored", total.monitored},
                                  {"monitor", options.monitor},
                                  {"members", std::move(members)}});

@@ -76,8 +76,9 @@ struct Forecast {
   int64_t start_us = 0;  ///< stamp of the first step forecast
   int horizon = 0;
   Method method = Method::deepar;
-  bool with_naive = false;        ///< averaged with seasonal naive, see Model::naive_share
-  std::vector<double> levels;     ///< quantile levels, ascending
+  bool with_naive = false;     ///< averaged with seasonal naive, see Model::naive_share
+  bool by_global = false;      ///< by a model of all series in the place of one of the item's own
+  std::vector<double> levels;  ///< quantile levels, ascending
   std::vector<double> quantiles;  ///< [levels][horizon]
   std::vector<double> mean;       ///< [horizon]
   std::vector<float> samples;     ///< [paths][horizon]; empty unless kept
@@ -87,10 +88,15 @@ struct Forecast {
   HR_API std::span<const double> quantile(double level) const;
 };
 
-/// What made a forecast, as tables and scores say it: a method's name, "deepar+naive" where it was
+/// What made a forecast, as tables and scores say it: a method's name, "global" where a model of
+/// all series stands for one of the item's own, "deepar+naive" or "global+naive" where it was
 /// averaged; and back. `invalid_argument`: no such method.
 HR_API std::string made_by(const Forecast& forecast);
 HR_API Result<void> set_made_by(std::string_view text, Forecast* forecast);
+
+/// The forecast of an item by what is to be its own model: say so where `model` is one of all
+/// series.
+HR_API void mark_global(const Model& model, Forecast* forecast);
 
 struct Forecasts {
   std::vector<Forecast> items;    ///< in the order of the series, without those that failed

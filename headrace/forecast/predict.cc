@@ -17,6 +17,7 @@ namespace headrace::forecast {
 namespace {
 
 constexpr const char* kWithNaive = "+naive";
+constexpr std::string_view kGlobal = "global";  // also the name of its scope
 
 constexpr int64_t kSamplesAtOnce = 4 << 20;  // floats of paths held for one group of items
 
@@ -232,7 +233,8 @@ std::span<const double> Forecast::quantile(double level) const {
 }
 
 std::string made_by(const Forecast& forecast) {
-  return std::string(method_name(forecast.method)) + (forecast.with_naive ? kWithNaive : "");
+  return std::string(forecast.by_global ? kGlobal : method_name(forecast.method)) +
+         (forecast.with_naive ? kWithNaive : "");
 }
 
 Result<void> set_made_by(std::string_view text, Forecast* forecast) {
@@ -240,8 +242,14 @@ Result<void> set_made_by(std::string_view text, Forecast* forecast) {
   if (forecast->with_naive) {
     text.remove_suffix(std::string_view(kWithNaive).size());
   }
-  HR_TRY(forecast->method, parse_method(text));
+  forecast->by_global = text == kGlobal;
+  HR_TRY(forecast->method, parse_method(forecast->by_global ? method_name(Method::deepar) : text));
   return {};
+}
+
+void mark_global(const Model& model, Forecast* forecast) {
+  forecast->by_global =
+      model.method == Method::deepar && model.training.get_string("scope") == kGlobal;
 }
 
 Result<Forecasts> predict(const Model& model, std::span<const Series> series,

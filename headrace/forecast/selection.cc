@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <string_view>
+#include <utility>
 
 namespace headrace::forecast {
 
@@ -13,16 +16,23 @@ namespace {
 
 constexpr double kWorst = std::numeric_limits<double>::infinity();
 
-Result<double> criterion_of(const Metrics& metrics, const std::string& name) {
-  const double value = name == "mean_wql" ? metrics.mean_wql
-                       : name == "mase"   ? metrics.mase
-                       : name == "crps"   ? metrics.crps
-                                          : kWorst;
-  if (name != "mean_wql" && name != "mase" && name != "crps") {
-    return Error{
-        Errc::invalid_argument,
-        fmt::format("forecast: criterion \"{}\" is unknown; it is mean_wql, mase or crps", name)};
+constexpr std::string_view kLoss = "quantile_loss";
+constexpr std::pair<std::string_view, double Metrics::*> kCriteria[] = {
+    {"mean_wql", &Metrics::mean_wql},
+    {"mase", &Metrics::mase},
+    {"crps", &Metrics::crps},
+    {kLoss, &Metrics::quantile_loss}};
+
+Result<double> criterion_of(const Metrics& metrics, std::string_view name) {
+  const auto* const known =
+      std::ranges::find(kCriteria, name, [](const auto& c) { return c.first; });
+  if (known == std::end(kCriteria)) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("forecast: criterion \"{}\" is unknown; it is mean_wql, mase, crps or "
+                             "quantile_loss",
+                             name)};
   }
+  const double value = metrics.*known->second;
   return std::isfinite(value) ? value : kWorst;
 }
 
@@ -30,12 +40,31 @@ Result<double> criterion_of(const Metrics& metrics, const std::string& name) {
 struct Task {
   const Series& series;
   const SelectOptions& options;
-  const PredictOptions& predict;
+  PredictOptions predict;
+  std::string criterion;
 
   Series past(int window) const {
     return series.without_last(int64_t{window} * int64_t{predict.horizon});
   }
 };
+
+Result<Task> make_task(const Series& series, const Model& model, const SelectOptions& options,
+                       const PredictOptions& predict) {
+  HR_TRY([[maybe_unused]] const double known, criterion_of(Metrics(), options.criterion));
+  Task task{series, options, predict, options.criterion};
+  PredictOptions& settled = task.predict;
+  settled.horizon = predict.horizon > 0 ? predict.horizon : model.spec.horizon;
+  settled.quantiles = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
+  settled.keep_samples = options.criterion == "crps";
+  if (series.length() <= int64_t{options.windows} * settled.horizon) {
+    return Error{
+        Errc::unsupported,
+        fmt::format("forecast: item \"{}\": {} values are too few to compare models on {} windows "
+                    "of {}",
+                    series.id, series.length(), options.windows, settled.horizon)};
+  }
+  return task;
+}
 
 /// A candidate's forecasts of all windows, oldest first; fewer where it cannot forecast one.
 Result<std::vector<Forecast>> forecast_windows(const Task& task, const Candidate& candidate) {
@@ -66,9 +95,7 @@ Result<CandidateScore> score_windows(const Task& task, std::string name,
                forecast.quantiles, forecast.samples, std::max(1, season)});
   }
   CandidateScore score{std::move(name), board.total(), kWorst};
-  if (complete) {
-    HR_TRY(score.score, criterion_of(score.metrics, task.options.criterion));
-  }
+  HR_TRY(score.score, criterion_of(score.metrics, task.criterion));
   return score;
 }
 
@@ -107,18 +134,45 @@ Forecast mixed(const Forecast& network, const Forecast& naive, double share) {
   return out;
 }
 
-/// The best of the candidates for which `eligible`, or -1.
-int best_of(const std::vector<CandidateScore>& scores, double margin, const auto& eligible) {
+bool is_network(const Candidate& candidate) { return candidate.model->method == Method::deepar; }
+
+/// Where candidates are compared by nothing but a loss, the simplest come first.
+std::vector<size_t> order_of_trust(std::span<const Candidate> candidates, bool simplest_first) {
+  std::vector<size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (simplest_first) {
+    std::ranges::stable_partition(order, [&](size_t i) { return !is_network(candidates[i]); });
+  }
+  return order;
+}
+
+/// The best of the candidates in `order` for which `eligible`, or -1.
+int best_of(const std::vector<CandidateScore>& scores, std::span<const size_t> order, double margin,
+            const auto& eligible) {
   int best = -1;
   double bar = kWorst;
-  for (int i = 0; i < static_cast<int>(scores.size()); ++i) {
-    const double score = scores[static_cast<size_t>(i)].score;
-    if (eligible(static_cast<size_t>(i)) && (best < 0 || score < bar * (1.0 - margin))) {
-      best = i;
+  for (const size_t i : order) {
+    const double score = scores[i].score;
+    if (eligible(i) && (best < 0 || score < bar * (1.0 - margin))) {
+      best = static_cast<int>(i);
       bar = score;
     }
   }
   return best;
+}
+
+/// When the criterion has no value for any candidate: their losses as they are.
+Result<void> fall_back_to_loss(Task* task, std::vector<CandidateScore>* scores) {
+  const bool compared = std::ranges::any_of(
+      *scores, [](const CandidateScore& one) { return std::isfinite(one.score); });
+  if (compared) {
+    return {};
+  }
+  task->criterion = kLoss;
+  for (CandidateScore& one : *scores) {
+    HR_TRY(one.score, criterion_of(one.metrics, kLoss));
+  }
+  return {};
 }
 
 /// Give the best network its share of seasonal naive. A share below kLeastShare on either side is
@@ -126,10 +180,11 @@ int best_of(const std::vector<CandidateScore>& scores, double margin, const auto
 Result<void> combine(const Task& task, std::span<const Candidate> candidates,
                      const std::vector<std::vector<Forecast>>& forecasts, Selection* selection) {
   constexpr double kLeastShare = 0.05;
-  const auto is_network = [&](size_t i) { return candidates[i].model->method == Method::deepar; };
-  const auto is_naive = [&](size_t i) { return !is_network(i); };
-  const int network = best_of(selection->scores, task.options.margin, is_network);
-  const int naive = best_of(selection->scores, 0.0, is_naive);
+  const auto order = order_of_trust(candidates, false);
+  const auto is_one = [&](size_t i) { return is_network(candidates[i]); };
+  const auto is_naive = [&](size_t i) { return !is_one(i); };
+  const int network = best_of(selection->scores, order, task.options.margin, is_one);
+  const int naive = best_of(selection->scores, order, 0.0, is_naive);
   if (network < 0 || naive < 0) {
     return {};
   }
@@ -140,7 +195,7 @@ Result<void> combine(const Task& task, std::span<const Candidate> candidates,
   if (!std::isfinite(a) || !std::isfinite(b)) {
     return {};
   }
-  const double share = a + b > 0.0 ? a * a / (a * a + b * b) : 0.5;
+  const double share = a + b > 0.0 ? a * a / (a * a + b * b) : 1.0;  // of equals the simplest
   selection->best = share > 1.0 - kLeastShare ? naive : network;
   if (share < kLeastShare || share > 1.0 - kLeastShare) {
     return {};
@@ -163,19 +218,7 @@ Result<Selection> select_model(const Series& series, std::span<const Candidate> 
   if (candidates.empty()) {
     return Error{Errc::invalid_argument, "forecast: there are no candidates to choose from"};
   }
-  HR_TRY(criterion_of(Metrics(), options.criterion));
-  PredictOptions settled = predict;
-  settled.horizon = predict.horizon > 0 ? predict.horizon : candidates.front().model->spec.horizon;
-  settled.quantiles = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
-  settled.keep_samples = options.criterion == "crps";
-  if (series.length() <= int64_t{options.windows} * settled.horizon) {
-    return Error{
-        Errc::unsupported,
-        fmt::format("forecast: item \"{}\": {} values are too few to compare models on {} windows "
-                    "of {}",
-                    series.id, series.length(), options.windows, settled.horizon)};
-  }
-  const Task task{series, options, settled};
+  HR_TRY(Task task, make_task(series, *candidates.front().model, options, predict));
   Selection selection;
   std::vector<std::vector<Forecast>> forecasts;
   for (const Candidate& candidate : candidates) {
@@ -185,11 +228,21 @@ Result<Selection> select_model(const Series& series, std::span<const Candidate> 
     selection.scores.push_back(std::move(score));
     forecasts.push_back(std::move(windows));
   }
-  selection.best = best_of(selection.scores, options.margin, [](size_t) { return true; });
+  HR_TRY(fall_back_to_loss(&task, &selection.scores));
+  const auto order = order_of_trust(candidates, task.criterion != options.criterion);
+  selection.best = best_of(selection.scores, order, options.margin, [](size_t) { return true; });
   if (options.combine) {
     HR_TRY(combine(task, candidates, forecasts, &selection));
   }
+  selection.criterion = task.criterion;
   return selection;
+}
+
+Result<CandidateScore> score_model(const Series& series, const Candidate& candidate,
+                                   const SelectOptions& options, const PredictOptions& predict) {
+  HR_TRY(const Task task, make_task(series, *candidate.model, options, predict));
+  HR_TRY(const auto windows, forecast_windows(task, candidate));
+  return score_windows(task, candidate.name, windows, candidate.model->spec.season);
 }
 
 }  // namespace headrace::forecast

@@ -27,6 +27,7 @@ struct Series {
   std::vector<double> static_reals;                ///< one value per static covariate
   std::vector<std::vector<double>> dynamic_reals;  ///< one per dynamic covariate: target.size()
                                                    ///< values, or more where the future is known
+  std::vector<std::string> notes;  ///< what its rows were taken for: gaps, filled covariates, ...
 
   int64_t length() const { return static_cast<int64_t>(target.size()); }
   int64_t stamp(int64_t index) const { return add_steps(frequency, start_us, index); }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "headrace/forecast/calendar_internal.h"
+#include "headrace/forecast/notes.h"
 #include "headrace/forecast/series.h"
 
 namespace headrace::forecast {
@@ -337,6 +338,30 @@ double observed_share(const Series& series) {
   return static_cast<double>(observed) / static_cast<double>(series.target.size());
 }
 
+/// What the rows of one item were taken for, the first of it that few values are observed.
+std::vector<std::string> notes_of(const ItemBuilder& builder, const Series& series,
+                                  bool has_dynamic) {
+  std::vector<std::string> notes;
+  if (const double share = observed_share(series); share < kFewObserved) {
+    notes.push_back(fmt::format("only {:.1f} % of {} values are observed", 100.0 * share,
+                                series.target.size()));
+  }
+  if (builder.gaps() > 0) {
+    notes.push_back(fmt::format("{} steps have no row and count as missing", builder.gaps()));
+  }
+  if (builder.future() > 0 && !has_dynamic) {
+    notes.push_back(
+        fmt::format("{} rows without a target after the last value count as future, not as missing",
+                    builder.future()));
+  }
+  if (builder.filled() > 0) {
+    notes.push_back(
+        fmt::format("{} missing values of dynamic covariates were filled with the value before",
+                    builder.filled()));
+  }
+  return notes;
+}
+
 }  // namespace
 
 Result<Frequency> infer_frequency(const LongRows& rows) {
@@ -360,6 +385,7 @@ Result<SeriesSet> build_series(const LongRows& rows, const BuildOptions& options
   int64_t gap_items = 0;
   int64_t future = 0;
   int64_t filled = 0;
+  std::vector<Note> few;
   for (size_t item = 0; item < rows.ids.size(); ++item) {
     const std::span<const int64_t> item_rows =
         std::span(order.rows).subspan(order.begin[item], order.begin[item + 1] - order.begin[item]);
@@ -369,15 +395,18 @@ Result<SeriesSet> build_series(const LongRows& rows, const BuildOptions& options
       set.errors.push_back({rows.ids[item], std::move(series).error()});
       continue;
     }
+    series->notes = notes_of(builder, *series, !rows.dynamic_reals.empty());
     gaps += builder.gaps();
     gap_items += static_cast<int64_t>(builder.gaps() > 0);
     future += builder.future();
     filled += builder.filled();
-    if (const double share = observed_share(*series); share < kFewObserved) {
-      set.notes.push_back(fmt::format("item \"{}\": only {:.1f} % of {} values are observed",
-                                      rows.ids[item], 100.0 * share, series->target.size()));
+    if (observed_share(*series) < kFewObserved) {
+      few.push_back({series->id, series->notes.front()});
     }
     set.series.push_back(*std::move(series));
+  }
+  for (std::string& note : group_notes(few)) {
+    set.notes.push_back(std::move(note));
   }
   if (gaps > 0) {
     set.notes.push_back(

@@ -189,7 +189,10 @@ TEST_CASE("an item with few observed values is noted") {
   table.stamp_us.back() = kStart + 300 * kHour;
   const SeriesSet set = build_series(table.rows(), {}).value();
   CHECK(mentions(set.notes.back(), "have no row"));
-  CHECK(mentions(set.notes.at(1), "only 3.3 % of 301"));
+  CHECK(mentions(set.notes.at(1), "item \"A\": only 3.3 % of 301"));
+  REQUIRE(set.series.at(0).notes.size() == 2);
+  CHECK(mentions(set.series[0].notes[0], "only 3.3 % of 301"));
+  CHECK(mentions(set.series[0].notes[1], "291 steps have no row"));
 }
 
 TEST_CASE("rows without a target after the last value are the future, however many there are") {

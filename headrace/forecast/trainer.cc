@@ -55,6 +55,12 @@ struct Streams {
         dropout(base::derive_seed(seed, "dropout")) {}
 };
 
+/// Mean losses of an epoch's steps.
+struct EpochLoss {
+  double loss = 0.0;         ///< over all cells: what is minimised
+  double masked_loss = 0.0;  ///< over observed ones
+};
+
 /// One pass of training: early stopping, or a refit for a known number of epochs.
 class Run {
  public:
@@ -69,9 +75,11 @@ class Run {
   int64_t skipped() const { return skipped_; }
   TrainingStep* step() { return &step_; }
 
-  /// One epoch; the mean loss of its steps.
-  Result<double> epoch(double learning_rate) {
+  Result<EpochLoss> epoch(double learning_rate) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
     double sum = 0.0;
+    double masked_sum = 0.0;
+    int64_t cells = 0;
     int64_t count = 0;
     for (int i = 0; i < input_->options.batches_per_epoch; ++i) {
       if (i % kStepsPerQuestion == 0 && input_->stop && input_->stop()) {
@@ -81,7 +89,8 @@ class Run {
       for (WindowIndex& window : batch_) {
         window = sampler_.draw(&streams_.windows);
       }
-      filler_.fill(input_->series, batch_, input_->options.batch, false, &step_);
+      const int64_t observed =
+          filler_.fill(input_->series, batch_, input_->options.batch, false, &step_);
       const StepLoss loss = step_.loss_and_gradient(
           parameters_, static_cast<float>(input_->options.dropout), &streams_.dropout, gradient_);
       const bool finite = std::isfinite(loss.loss) &&
@@ -100,9 +109,12 @@ class Run {
       skipped_in_a_row_ = 0;
       running_.add(parameters_);
       sum += loss.loss;
+      masked_sum += loss.masked_loss * static_cast<double>(observed);
+      cells += observed;
       ++count;
     }
-    return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::infinity();
+    return EpochLoss{count > 0 ? sum / static_cast<double>(count) : kInfinity,
+                     cells > 0 ? masked_sum / static_cast<double>(cells) : kInfinity};
   }
 
  private:
@@ -165,7 +177,9 @@ Result<void> refit(const FitInput& input, std::span<const double> rates, Fit* re
   HR_TRY(Run run, Run::make(input, 0));
   Snapshots last(input.options.snapshots);
   for (size_t e = 0; e < rates.size(); ++e) {
-    HR_TRY(result->summary.loss, run.epoch(rates[e]));
+    HR_TRY(const EpochLoss loss, run.epoch(rates[e]));
+    result->summary.loss = loss.loss;
+    result->summary.masked_loss = loss.masked_loss;
     // Later epochs replace earlier ones: the value falls with each.
     last.offer(-static_cast<double>(e), run.weights());
     HR_TRY(tell(input, static_cast<int>(e) + 1, result->summary.loss, result->summary.monitored));
@@ -222,19 +236,20 @@ Result<Fit> fit(const FitInput& input) {
   int stale = 0;
   for (int epoch = 1; epoch <= options.epochs; ++epoch) {
     rates.push_back(plateau.learning_rate());
-    HR_TRY(const double loss, run.epoch(plateau.learning_rate()));
-    HR_TRY(const double monitored, monitor.value(loss, run.weights()));
+    HR_TRY(const EpochLoss loss, run.epoch(plateau.learning_rate()));
+    HR_TRY(const double monitored, monitor.value(loss.loss, run.weights()));
     summary.epochs = epoch;
     const bool is_best = best.empty() || monitored < best.best();
     best.offer(monitored, run.weights());
     if (is_best) {
       summary.best_epoch = epoch;
-      summary.loss = loss;
+      summary.loss = loss.loss;
+      summary.masked_loss = loss.masked_loss;
       summary.monitored = monitored;
     }
     stale = is_best ? 0 : stale + 1;
     plateau.step(monitored);
-    HR_TRY(tell(input, epoch, loss, monitored));
+    HR_TRY(tell(input, epoch, loss.loss, monitored));
     if (options.patience > 0 && stale >= options.patience) {
       break;
     }

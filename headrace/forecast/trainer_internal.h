@@ -37,6 +37,7 @@ struct FitSummary {
   int64_t best_step = 0;
   int64_t skipped_steps = 0;   ///< loss or gradient was not finite
   double loss = 0.0;           ///< mean training loss of the best epoch
+  double masked_loss = 0.0;    ///< the same over observed cells alone: comparable across data
   double monitored = 0.0;      ///< what chose it
   double learning_rate = 0.0;  ///< at the end
   bool refitted = false;

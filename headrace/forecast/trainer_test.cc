@@ -226,3 +226,20 @@ TEST_CASE("a progress function that says no cancels") {
   CHECK(result.error().code() == Errc::cancelled);
   CHECK(told == 2);
 }
+
+TEST_CASE("training tells its loss over observed cells too, which gaps do not shrink") {
+  const Series full = wave("A", 200);
+  Series gaps = full;
+  for (size_t i = 0; i < gaps.target.size(); i += 2) {
+    gaps.target[i] = std::numeric_limits<double>::quiet_NaN();
+  }
+  const Json whole = train_local(full, quick_options(6)).value().model.training;
+  const Json holes = train_local(gaps, quick_options(6)).value().model.training;
+
+  CHECK(std::isfinite(whole.get_number("masked_loss", NAN)));
+  CHECK(whole.at("members").items()[0].get_number("masked_loss", NAN) ==
+        whole.get_number("masked_loss", NAN));
+  // Windows at the start reach before the series, so that some cells are unobserved there too.
+  CHECK(whole.get_number("loss", 0.0) / whole.get_number("masked_loss", 0.0) > 0.7);
+  CHECK(holes.get_number("loss", 0.0) / holes.get_number("masked_loss", 0.0) < 0.6);
+}

@@ -244,6 +244,9 @@ Result<Json> run_train_global(WorkerState* state, const flow::ActivityCall& call
 std::vector<registry::Metric> metrics_of(const LocalOutcome& outcome) {
   std::vector<registry::Metric> metrics;
   for (const forecast::CandidateScore& score : outcome.scores) {
+    if (outcome.criterion == "quantile_loss") {  // what was compared, where no other has a value
+      metrics.push_back({score.name + ".quantile_loss", score.score, std::nullopt});
+    }
     for (const auto& [name, value] : score.metrics.named()) {
       metrics.push_back({score.name + "." + name, value, std::nullopt});
       if (score.name == outcome.winner) {

@@ -86,19 +86,60 @@ std::string settled_text(const Forecasts& forecasts) {
                      season > 0 ? season : forecast::season_length(one.frequency), one.horizon);
 }
 
-std::string summary_text(const Json& summary, const Forecasts& forecasts) {
+/// A number to so many digits; "-" where there is none.
+std::string number_text(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
+/// What is to be known of items, each sentence with those it is said of.
+std::vector<std::string> notes_of(const Forecasts& forecasts) {
+  std::vector<forecast::Note> notes;
+  for (const auto& [id, item] : forecasts) {
+    for (const std::string& note : item.notes) {
+      notes.push_back({id, note});
+    }
+  }
+  return forecast::group_notes(notes);
+}
+
+Json texts_json(const std::vector<std::string>& texts) {
+  Json out = Json::array();
+  for (const std::string& text : texts) {
+    out.push_back(text);
+  }
+  return out;
+}
+
+/// The notes and `text` with a line for each.
+void add_notes(std::string text, const Forecasts& forecasts, Json* summary) {
+  const std::vector<std::string> notes = notes_of(forecasts);
+  for (const std::string& note : notes) {
+    text += "note: " + note + "\n";
+  }
+  summary->set("notes", texts_json(notes));
+  summary->set("text", std::move(text));
+}
+
+std::string summary_text(const Json& summary, const Forecasts& forecasts,
+                         const std::vector<std::string>& unscaled) {
   std::string text = settled_text(forecasts);
   text += fmt::format("{:<16} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}\n", "method", "MASE", "median",
                       "sMAPE", "OWA", "mean_wQL", "cover 80");
   const auto line = [&](std::string_view label, const Json& m) {
-    text += fmt::format("{:<16} {:>8.3f} {:>8.3f} {:>8.2f} {:>8.3f} {:>9.4f} {:>8.1f}%\n", label,
-                        m.get_number("mase", NAN), m.get_number("median_mase", NAN),
-                        m.get_number("smape", NAN), m.get_number("owa", NAN),
-                        m.get_number("mean_wql", NAN), 100.0 * m.get_number("coverage_80", NAN));
+    const auto number = [&](const char* name, int digits, double unit = 1.0) {
+      return number_text(unit * m.get_number(name, NAN), digits);
+    };
+    const std::string cover = number("coverage_80", 1, 100.0);
+    text += fmt::format("{:<16} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}\n", label, number("mase", 3),
+                        number("median_mase", 3), number("smape", 2), number("owa", 3),
+                        number("mean_wql", 4), cover == "-" ? cover : cover + "%");
   };
   line("headrace", summary.at("model"));
   line("seasonal naive", summary.at("seasonal_naive"));
   line("Naive2", summary.at("naive2"));
+  for (const std::string& items : unscaled) {
+    text += items + "\n";
+  }
   return text + chosen_text(summary);
 }
 
@@ -113,12 +154,9 @@ Json summary_of(const forecast::Comparison& comparison, const Forecasts& forecas
   summary.set("model", board(comparison.model));
   summary.set("seasonal_naive", board(comparison.seasonal_naive));
   summary.set("naive2", board(comparison.naive2));
-  Json constant = Json::array();
-  for (const std::string& id : comparison.model.constant_items()) {
-    constant.push_back(id);
-  }
-  summary.set("constant_items", std::move(constant));
-  summary.set("text", summary_text(summary, forecasts));
+  summary.set("constant_items", texts_json(comparison.model.constant_items()));
+  summary.set("unscaled_items", texts_json(comparison.model.unscaled_items()));
+  add_notes(summary_text(summary, forecasts, without_mase(comparison.model)), forecasts, &summary);
   return summary;
 }
 
@@ -199,11 +237,6 @@ Json means_of(const std::string& candidate, const std::vector<Scores>& items,
   return out;
 }
 
-std::string score_text(const Json& means, const char* name, bool shown, int digits) {
-  const double value = means.get_number(name, NAN);
-  return shown && std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
-}
-
 /// Without actual values: backtest scores, comparable ones.
 Json backtest_summary(const Forecasts& forecasts) {
   auto counts = counts_of(forecasts);
@@ -220,26 +253,30 @@ Json backtest_summary(const Forecasts& forecasts) {
       "backtest scores, means over the {} of {} items that each method with a mean "
       "was scored on\n{:<16} {:>6}  {:>6} {:>8} {:>9}\n",
       common, total, "method", "chosen", "scored", "MASE", "mean_wQL");
-  const auto line = [&](const std::string& label, int64_t chosen, int64_t scored, bool shown,
-                        const Json& means) {
-    text += fmt::format("{:<16} {:>6}  {:>6} {:>8} {:>9}\n", label, chosen, scored,
-                        score_text(means, "mase", shown, 3),
-                        score_text(means, "mean_item_wql", shown, 4));
+  const auto line = [&](const std::string& label, const std::string& chosen, int64_t scored,
+                        bool shown, const Json& means) {
+    const auto mean = [&](const char* name, int digits) {
+      return number_text(shown ? means.get_number(name, NAN) : NAN, digits);
+    };
+    text += fmt::format("{:<16} {:>6}  {:>6} {:>8} {:>9}\n", label, chosen, scored, mean("mase", 3),
+                        mean("mean_item_wql", 4));
   };
   for (const auto& [candidate, count] : counts) {
     Json means = means_of(candidate, items, candidates);
-    line(candidate, summary.at("winners").get_integer(candidate), count,
-         std::ranges::find(candidates, candidate) != candidates.end(), means);
+    // Naive2 is there for comparison: it is never chosen.
+    const bool chosen = candidate != forecast::method_name(forecast::Method::naive2);
+    line(candidate, chosen ? std::to_string(summary.at("winners").get_integer(candidate)) : "-",
+         count, std::ranges::find(candidates, candidate) != candidates.end(), means);
     means.set("items", count);
     summary.set(candidate, std::move(means));
   }
   Json taken = means_of(std::string(kAsChosen), items, candidates);
   const int64_t scored = std::ranges::count_if(
       forecasts, [](const auto& one) { return one.second.scores.contains(one.second.winner); });
-  line("as chosen", total, scored, true, taken);
+  line("as chosen", std::to_string(total), scored, true, taken);
   taken.set("items", scored);
   summary.set(kAsChosen, std::move(taken));
-  summary.set("text", text + chosen_text(summary));
+  add_notes(text + chosen_text(summary), forecasts, &summary);
   return summary;
 }
 

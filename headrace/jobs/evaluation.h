@@ -32,9 +32,10 @@ HR_API std::string unjudged_text(const forecast::Comparison& comparison);
 /// name, "judged_on"
 /// ("actuals" or "backtest"), metrics of the model ("mase", "median_mase", "smape", "owa",
 /// "mean_wql", "mean_item_wql", "coverage_80", ...), the same of "seasonal_naive" and "naive2", and
-/// "text": some lines for a person. What could not be judged on `actuals` is in "not_judged"
-/// [{"item", "message"}] and, as a sentence, in "warning"; when nothing could, backtests are summed
-/// up too.
+/// "constant_items" and "unscaled_items" (those without a MASE), "notes" of items, equal ones told
+/// once, and "text": some lines for a person. What could not be judged on `actuals` is in
+/// "not_judged" [{"item", "message"}] and, as a sentence, in "warning"; when nothing could,
+/// backtests are summed up too.
 HR_API Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
                                  const TableSpec& actuals);
 

@@ -76,6 +76,24 @@ TEST_CASE("a run is judged against what came, as reckoned by hand") {
   CHECK(std::filesystem::exists(run / "forecasts.csv"));
 }
 
+TEST_CASE("a number that no item has is a dash, and constant items are told apart") {
+  const TestFolder run;
+  store(run.path(), {example_forecast("a"), example_forecast("z")});
+  const TableSpec history =
+      csv(run, "history.csv", "a,2026-01-01,4\na,2026-01-02,4\nz,2026-01-01,4\nz,2026-01-02,4\n");
+  const TableSpec actuals = csv(run, "actuals.csv", "a,2026-01-05,0\nz,2026-01-05,0\n");
+
+  const auto summary = evaluate_run(run.path(), history, actuals);
+
+  REQUIRE_MESSAGE(summary.ok(), (summary.ok() ? "" : summary.error().message()));
+  const std::string text = summary->get_string("text");
+  CAPTURE(text);
+  CHECK(text.find("nan") == std::string::npos);
+  CHECK(text.find("\nheadrace                -        -   200.00") != std::string::npos);
+  CHECK(text.find("\n2 items are constant before the forecast and have no MASE: a, z\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("the quantile losses are those reckoned by hand") {
   const TestFolder folder;
   const SeriesTable history = load_series(csv(folder, "history.csv", kHistory)).value();
@@ -146,10 +164,16 @@ TEST_CASE("candidates are averaged over the items that all were scored on, and c
   };
   // "d" is too short for a model of its own: averages with it would flatter the global one.
   store(run.path(),
-        {item("a", "local", {{"global", 3.0}, {"local", 1.0}, {"seasonal_naive", 4.0}}),
+        {item("a", "local",
+              {{"global", 3.0}, {"local", 1.0}, {"seasonal_naive", 4.0}, {"naive2", 6.0}}),
          item("b", "global+naive",
-              {{"global", 2.0}, {"local", 3.0}, {"seasonal_naive", 3.0}, {"global+naive", 1.5}}),
-         item("c", "seasonal_naive", {{"global", 4.0}, {"local", 5.0}, {"seasonal_naive", 2.0}}),
+              {{"global", 2.0},
+               {"local", 3.0},
+               {"seasonal_naive", 3.0},
+               {"global+naive", 1.5},
+               {"naive2", 4.0}}),
+         item("c", "seasonal_naive",
+              {{"global", 4.0}, {"local", 5.0}, {"seasonal_naive", 2.0}, {"naive2", 5.0}}),
          item("d", "global", {{"global", 0.1}, {"seasonal_naive", 0.2}})});
 
   const auto summary = evaluate_run(run.path(), TableSpec(), TableSpec());
@@ -168,9 +192,12 @@ TEST_CASE("candidates are averaged over the items that all were scored on, and c
         "global                1       4    3.000    0.3000\n"
         "global+naive          1       1        -         -\n"
         "local                 1       3    3.000    0.3000\n"
+        "naive2                -       3    5.000    0.5000\n"
         "seasonal_naive        1       4    3.000    0.3000\n"
         "as chosen             4       4    1.500    0.1500\n"
-        "chosen: 1 global, 1 global+naive, 1 local, 1 seasonal_naive\n");
+        "chosen: 1 global, 1 global+naive, 1 local, 1 seasonal_naive\n"
+        "note: 4 items (a, b, c, d): a note\n");
+  CHECK(summary->at("notes").items().at(0).string() == "4 items (a, b, c, d): a note");
 }
 
 TEST_CASE("a run without forecasts says where their absence is explained") {

@@ -30,9 +30,12 @@ struct LocalOutcome {
   /// "local", "global", each possibly averaged with seasonal naive ("local+naive"),
   /// "seasonal_naive", "last_value".
   std::string winner;
-  double naive_share = 0.0;                      ///< as Model::naive_share
-  std::vector<forecast::CandidateScore> scores;  ///< empty when nothing was compared
-  forecast::Forecast forecast;                   ///< of the steps after the series
+  double naive_share = 0.0;  ///< as Model::naive_share
+  /// Of the candidates, of their combination where there is one, and of Naive2, which is there for
+  /// comparison alone; empty when nothing was compared.
+  std::vector<forecast::CandidateScore> scores;
+  std::string criterion;        ///< that decided, as `Selection::criterion`
+  forecast::Forecast forecast;  ///< of the steps after the series
   std::vector<std::string> notes;
   double seconds = 0.0;  ///< wall time of all of it
 };
@@ -45,7 +48,9 @@ HR_API Result<LocalOutcome> train_one(const forecast::Series& series, const Loca
                                       const std::function<bool()>& should_stop = {});
 
 /// How many windows of the series a fair choice may look at: those that training leaves out. 0 when
-/// the series is too short, or when training leaves none out. (Whether `global` has seen them is up
+/// the series is too short, or when training is told to leave none out (parity, validation_windows
+/// 0): then the local model is taken. With refit "full" the winner is trained again on all values
+/// after the choice, where it is local. (Whether `global` has seen them is up
 /// to who trained it: with validation_windows of at least select.windows it has not.)
 HR_API int selection_windows(const forecast::Series& series, const LocalPlan& plan);
 

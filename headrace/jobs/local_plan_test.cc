@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "headrace/forecast/example_series_test.h"
 
@@ -44,9 +45,11 @@ TEST_CASE("the model that forecasts the last window best is taken") {
   REQUIRE(outcome.ok());
   CHECK(outcome->winner == "seasonal_naive");
   CHECK(outcome->model.method == forecast::Method::seasonal_naive);
-  REQUIRE(outcome->scores.size() == 2);
+  REQUIRE(outcome->scores.size() == 3);
   CHECK(outcome->scores[0].name == "local");
   CHECK(outcome->scores[1].name == "seasonal_naive");
+  CHECK(outcome->scores[2].name == "naive2");  // for comparison: it is not chosen
+  CHECK(std::isfinite(outcome->scores[2].score));
   CHECK(outcome->scores[1].score < outcome->scores[0].score);
   CHECK(outcome->forecast.horizon == 6);
   CHECK(outcome->forecast.start_us == series.stamp(200));
@@ -74,10 +77,12 @@ TEST_CASE("a global model competes and may be started from") {
   LocalPlan plan = quick_plan();
   plan.global = &global;
 
-  const auto outcome = train_one(series, plan);
+  auto outcome = train_one(series, plan);
 
   REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
-  REQUIRE(outcome->scores.size() == 3);
+  REQUIRE(outcome->scores.size() >= 4);
+  CHECK(outcome->scores.back().name == "naive2");
+  outcome->scores.pop_back();
   CHECK(notes_mention(*outcome, "the global model was trained on"));  // it held nothing out
   const auto best =
       std::min_element(outcome->scores.begin(), outcome->scores.end(),
@@ -101,7 +106,114 @@ TEST_CASE("a series too short for a model of its own falls back and says so") {
   const auto helped = train_one(five, plan);
   REQUIRE_MESSAGE(helped.ok(), (helped.ok() ? "" : helped.error().message()));
   CHECK(helped->winner == "global");
+  CHECK(forecast::made_by(helped->forecast) == "global");
+  forecast::Forecast back;
+  REQUIRE(forecast::set_made_by("global+naive", &back).ok());
+  CHECK(forecast::made_by(back) == "global+naive");
+  CHECK(back.method == forecast::Method::deepar);
   CHECK(notes_mention(*helped, "no window that training left out; took global"));
+}
+
+TEST_CASE("parity trains, holds nothing back and takes the local model") {
+  LocalPlan plan = quick_plan();
+  plan.train.parity = true;
+  plan.train.lags = {1, 2, 3};
+  const forecast::Model global = [&] {
+    const std::vector<forecast::Series> series = {wave("x", 200), wave("y", 200)};
+    return forecast::train_global(series, plan.train).value().model;
+  }();
+
+  for (const forecast::Model* start : {static_cast<const forecast::Model*>(nullptr), &global}) {
+    plan.global = start;
+    const auto outcome = train_one(wave("A", 200), plan);
+    REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+    CHECK(outcome->winner == "local");
+    CHECK(outcome->scores.empty());
+    CHECK(outcome->model.options.get_integer("validation_windows") == 0);
+    CHECK(notes_mention(*outcome, "parity leaves out no window to compare on; took local"));
+  }
+}
+
+TEST_CASE("without a window to judge by, what was asked for is taken: the local model") {
+  const forecast::Model global = global_model();
+  LocalPlan plan = quick_plan();
+  plan.global = &global;
+  plan.train.validation_windows = 0;
+
+  const auto outcome = train_one(wave("A", 200), plan);
+
+  REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+  CHECK(outcome->winner == "local");
+  CHECK(outcome->model.training.get_string("scope") == "local");
+  CHECK(notes_mention(*outcome, "validation_windows 0 leaves out no window to compare on"));
+}
+
+TEST_CASE("a winner is judged on windows first and trained again on all values") {
+  LocalPlan plan = quick_plan();
+  plan.select.combine = false;
+  plan.train.epochs = 60;
+  plan.train.batches_per_epoch = 20;
+  // A walk: the last day tells little, so that a network wins.
+  forecast::Series series = wave("A", 300, 100.0, 0.0);
+  for (size_t i = 0; i < series.target.size(); ++i) {
+    series.target[i] = 100.0 + 40.0 * std::sin(0.37 * static_cast<double>(i));
+  }
+  const auto judged = train_one(series, plan);
+  REQUIRE_MESSAGE(judged.ok(), (judged.ok() ? "" : judged.error().message()));
+  REQUIRE(judged->winner == "local");
+
+  plan.train.refit = "full";
+  const auto outcome = train_one(series, plan);
+
+  REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+  CHECK(outcome->winner == "local");
+  REQUIRE(outcome->scores.size() == judged->scores.size());
+  CHECK(outcome->scores[0].score == judged->scores[0].score);
+  CHECK(outcome->model.training.at("members").items()[0].get_bool("refitted"));
+  CHECK(outcome->model.members != judged->model.members);
+}
+
+TEST_CASE("a series of zeros, or of one value, is forecast by that value") {
+  const forecast::Model global = global_model();
+  LocalPlan plan = quick_plan();
+  plan.global = &global;
+  for (const double value : {0.0, 3.0}) {
+    for (const int length : {8, 200}) {  // 8: trained, but too short to be compared
+      CAPTURE(value);
+      CAPTURE(length);
+      forecast::Series series = wave("A", length);
+      std::fill(series.target.begin(), series.target.end(), value);
+
+      const auto outcome = train_one(series, plan);
+
+      REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+      CHECK(outcome->winner == "local");
+      CHECK(outcome->model.method == forecast::Method::last_value);
+      CHECK(outcome->forecast.mean == std::vector<double>(6, value));
+      CHECK(outcome->forecast.quantiles == std::vector<double>(9 * 6, value));
+    }
+  }
+}
+
+TEST_CASE("an intermittent series that ends in zeros is still given what forecasts it best") {
+  const forecast::Model global = global_model();
+  LocalPlan plan = quick_plan();
+  plan.global = &global;
+  forecast::Series series = wave("A", 200);
+  for (size_t i = 0; i < series.target.size(); ++i) {
+    series.target[i] = i < 100 && i % 25 == 0 ? 5.0 : 0.0;
+  }
+
+  const auto outcome = train_one(series, plan);
+
+  REQUIRE_MESSAGE(outcome.ok(), (outcome.ok() ? "" : outcome.error().message()));
+  CHECK(outcome->winner == "seasonal_naive");
+  CHECK(notes_mention(*outcome,
+                      "mean_wql has no value on the last 2 windows; compared by the mean "
+                      "quantile loss"));
+  for (const forecast::CandidateScore& score : outcome->scores) {
+    CHECK(std::isfinite(score.score));
+  }
 }
 
 TEST_CASE("windows to choose by leave a season and a horizon of past") {

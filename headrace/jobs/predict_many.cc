@@ -79,6 +79,7 @@ Result<forecast::Forecast> predict_one(const registry::Registry& registry,
                                        const forecast::PredictOptions& options,
                                        const std::function<bool()>& stop) {
   std::optional<forecast::Model> own;
+  const bool is_own = shared == nullptr || !chosen.shared->lineage.item.empty();
   if (shared == nullptr) {
     HR_TRY(own, load_model(registry, chosen.reference(series.id)));
     shared = &*own;
@@ -86,6 +87,9 @@ Result<forecast::Forecast> predict_one(const registry::Registry& registry,
   HR_TRY(auto forecasts, forecast::predict(*shared, std::span(&series, 1), options, stop));
   if (!forecasts.errors.empty()) {
     return std::move(forecasts.errors.front().error);
+  }
+  if (is_own) {
+    forecast::mark_global(*shared, &forecasts.items.front());
   }
   return std::move(forecasts.items.front());
 }

@@ -111,7 +111,13 @@ std::optional<flow::ReportPlot> plot_of(const forecast::Forecast& forecast, cons
   return plot;
 }
 
-void add_columns(flow::ReportData* data) {
+/// What the scores of a report were measured on; said beside each of them.
+constexpr std::string_view kOnBacktest =
+    "; on the windows at each series' end that were held out to choose by";
+
+/// The scores by which items are compared. `on` follows each explanation.
+void add_columns(std::string_view on, flow::ReportData* data) {
+  const auto help = [&](std::string_view text) { return fmt::format("{}{}", text, on); };
   data->columns = {
       {"mase", "MASE", "mean absolute error in units of the in-sample seasonal error"},
       {"snaive_mase", "sNaive MASE", "MASE of the seasonal naive forecast"},
@@ -123,16 +129,26 @@ void add_columns(flow::ReportData* data) {
   data->labels = {{"winner", "Winner", "what the backtest chose for this item"}};
   data->scores = {
       {"MASE",
-       "mean absolute scaled error per item; lower is better",
+       help("mean absolute scaled error per item; lower is better"),
        {{"mase", "headrace", "this run's forecasts"},
         {"snaive_mase", "seasonal naive", "the last season repeated"},
         {"naive2_mase", "Naive2", "the benchmark of the M competitions"}}},
       {"Weighted quantile loss",
-       "mean over the levels 0.1 to 0.9 per item; lower is better",
+       help("mean over the levels 0.1 to 0.9 per item; lower is better"),
        {{"mean_wql", "headrace", "this run's forecasts"},
         {"snaive_mean_wql", "seasonal naive", "the last season repeated, at every level"},
         {"naive2_mean_wql", "Naive2", "the benchmark of the M competitions"}}},
   };
+}
+
+std::string winners_text(const Json& summary) {
+  std::string winners;
+  if (const Json* counts = summary.find("winners"); counts != nullptr) {
+    for (const auto& [name, count] : counts->members()) {
+      winners += (winners.empty() ? "" : ", ") + fmt::format("{} {}", count.integer(), name);
+    }
+  }
+  return winners;
 }
 
 void add_facts(const Json& summary, flow::ReportData* data) {
@@ -153,13 +169,76 @@ void add_facts(const Json& summary, flow::ReportData* data) {
   data->facts.push_back({"coverage of 80 %",
                          fmt::format("{:.1f} %", 100.0 * model->get_number("coverage_80", NAN)),
                          "share of values inside the interval"});
-  std::string winners;
-  if (const Json* counts = summary.find("winners"); counts != nullptr) {
-    for (const auto& [name, count] : counts->members()) {
-      winners += (winners.empty() ? "" : ", ") + fmt::format("{} {}", count.integer(), name);
+  data->facts.push_back({"chosen", winners_text(summary), "by backtest, per item"});
+}
+
+/// Means over the items that have the score of both the run's own forecasts and seasonal naive.
+void add_backtest_facts(const Json& summary, flow::ReportData* data) {
+  const auto fact = [&](const std::string& name, const std::string& label, int digits) {
+    double own = 0.0;
+    double naive = 0.0;
+    int count = 0;
+    for (const flow::ReportItem& item : data->items) {
+      const double both[] = {item.metrics.get_number(name, NAN),
+                             item.metrics.get_number("snaive_" + name, NAN)};
+      if (std::isfinite(both[0]) && std::isfinite(both[1])) {
+        own += both[0];
+        naive += both[1];
+        ++count;
+      }
     }
+    if (count > 0) {
+      data->facts.push_back({label, fmt::format("{:.{}f}", own / count, digits),
+                             fmt::format("seasonal naive {:.{}f}", naive / count, digits)});
+    }
+  };
+  fact("mase", "mean MASE", 3);
+  fact("mean_wql", "mean of the items' wQL", 4);
+  fact("smape", "sMAPE", 2);
+  data->facts.push_back(
+      {"judged on", "backtest", "the windows at each series' end that were held out to choose by"});
+  if (const std::string winners = winners_text(summary); !winners.empty()) {
+    data->facts.push_back({"chosen", winners, "by backtest, per item"});
   }
-  data->facts.push_back({"chosen", winners, "by backtest, per item"});
+}
+
+/// A method that no item has a score of is not shown.
+void drop_absent_methods(flow::ReportData* data) {
+  for (flow::ReportScore& score : data->scores) {
+    std::erase_if(score.methods, [&](const flow::ReportColumn& method) {
+      return std::ranges::none_of(data->items, [&](const flow::ReportItem& item) {
+        return item.metrics.is_object() && item.metrics.find(method.name) != nullptr;
+      });
+    });
+  }
+  std::erase_if(data->scores, [](const auto& score) { return score.methods.empty(); });
+}
+
+/// The scores of what was chosen and of the naive methods, from the backtest.
+void copy_backtest(const ItemForecast& item, Json* metrics) {
+  const auto copy = [&](const std::string& candidate, const std::string& prefix) {
+    if (const auto scores = item.scores.find(candidate); scores != item.scores.end()) {
+      for (const auto& [name, value] : scores->second) {
+        metrics->set(prefix + name, value);
+      }
+    }
+  };
+  copy(item.winner, "");
+  copy("seasonal_naive", "snaive_");
+  copy("naive2", "naive2_");
+}
+
+/// What is to be known of items, in one figure: each sentence under the number of them.
+void add_notes(const Json& summary, flow::ReportData* data) {
+  const Json* notes = summary.find("notes");
+  if (notes == nullptr || notes->items().empty()) {
+    return;
+  }
+  std::string all;
+  for (const Json& note : notes->items()) {
+    all += (all.empty() ? "" : "; ") + note.string();
+  }
+  data->facts.push_back({"notes", std::to_string(notes->items().size()), std::move(all)});
 }
 
 void copy_metrics(const Json& entry, Json* metrics) {
@@ -190,7 +269,7 @@ void sort_items(const forecast::SeriesSet& history, std::vector<flow::ReportItem
 }
 
 void add_forecasts(const std::map<std::string, ItemForecast>& forecasts, const Json& evaluation,
-                   flow::ReportData* data) {
+                   bool on_backtest, flow::ReportData* data) {
   const TableSpec table = spec_of(evaluation.find("table"));
   const TableSpec actuals = spec_of(evaluation.find("actuals"));
   const Error none{Errc::not_found, "no table"};
@@ -208,7 +287,9 @@ void add_forecasts(const std::map<std::string, ItemForecast>& forecasts, const J
     }
     item.metrics = Json::object({{"train_seconds", known->second.seconds}});
     item.labels = Json::object({{"winner", known->second.winner}});
-    if (const Json* entry = items == nullptr ? nullptr : items->find(item.key)) {
+    if (on_backtest) {
+      copy_backtest(known->second, &item.metrics);
+    } else if (const Json* entry = items == nullptr ? nullptr : items->find(item.key)) {
       copy_metrics(*entry, &item.metrics);
     }
     item.plot = plot_of(known->second.forecast, past, future);
@@ -229,11 +310,15 @@ Result<base::Path> write_run_report(const base::Path& run_folder, base::Path pat
       return std::move(evaluation).error();
     }
     const Json document = evaluation.value_or(Json::object());
-    add_columns(&data);
-    if (const Json* summary = document.find("summary")) {
-      add_facts(*summary, &data);
-    }
-    add_forecasts(forecasts, document, &data);
+    const Json none = Json::object();
+    const Json* found = document.find("summary");
+    const Json& summary = found == nullptr ? none : *found;
+    const bool on_backtest = summary.get_string("judged_on") != "actuals";
+    add_columns(on_backtest ? kOnBacktest : "", &data);
+    add_forecasts(forecasts, document, on_backtest, &data);
+    drop_absent_methods(&data);
+    on_backtest ? add_backtest_facts(summary, &data) : add_facts(summary, &data);
+    add_notes(summary, &data);
   }
   HR_TRY(const std::string page, flow::render_report(data));
   if (path.empty()) {

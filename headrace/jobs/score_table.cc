@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/jobs/score_table.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,6 +52,23 @@ Json metrics_json(const std::map<std::string, double>& named) {
   for (const auto& [name, value] : named) {
     out.set(name, value);
   }
+  return out;
+}
+
+std::vector<std::string> without_mase(const forecast::Scoreboard& board) {
+  std::vector<std::string> out;
+  const auto tell = [&](const std::vector<std::string>& items, std::string_view is,
+                        std::string_view are) {
+    if (!items.empty()) {
+      out.push_back(fmt::format("{} {} and {} no MASE: {}", items.size(),
+                                items.size() == 1 ? is : are, items.size() == 1 ? "has" : "have",
+                                forecast::name_some(items)));
+    }
+  };
+  tell(board.constant_items(), "item is constant before the forecast",
+       "items are constant before the forecast");
+  tell(board.unscaled_items(), "item has no two values a season apart before the forecast",
+       "items have no two values a season apart before the forecast");
   return out;
 }
 

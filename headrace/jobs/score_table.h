@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "headrace/base/export.h"
 #include "headrace/base/file.h"
@@ -16,6 +17,10 @@ namespace headrace::jobs {
 
 /// Metrics by name as an object, as `Metrics::named` and `Scoreboard::named_totals` give them.
 HR_API Json metrics_json(const std::map<std::string, double>& named);
+
+/// Which items of a board have no MASE and why: a sentence for those that are constant before the
+/// forecast, one for those without two values a season apart.
+HR_API std::vector<std::string> without_mase(const forecast::Scoreboard& board);
 
 /// Columns item_id, method and one per metric (`forecast::Metrics::named`): the model's items
 /// first, then those of seasonal naive, then those of Naive2. A metric that an item has not is

@@ -111,7 +111,6 @@ Result<SeriesTable> SeriesCache::load_whole(const std::string& item) {
   auto part = part_of(item);
   if (part.ok()) {
     part->bytes_read = whole_->bytes_read;
-    part->set.notes = whole_->set.notes;
   }
   if (bytes_of(whole_->set) > bytes_max_) {
     keep_ = false;

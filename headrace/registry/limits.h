@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every bound of the registry in one table (docs/reference/registry-limits.md); beyond one of them
+// Every bound of the registry in one table (the users' part: docs/registry.md); beyond one of them
 // a call is `invalid_argument` naming the limit and the value.
 #pragma once
 

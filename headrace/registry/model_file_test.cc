@@ -86,6 +86,19 @@ TEST_CASE(
   CHECK(code_of(model_file_head(header, wrong, &order)) == Errc::invalid_argument);
 }
 
+TEST_CASE("a file for newer readers is refused, naming what is needed") {
+  TestFolder folder;
+  std::string text = must(base::read_file(kCorpus / "ok-model.safetensors"));
+  const std::string ours = R"("headrace.min_reader": "1")";
+  REQUIRE(text.find(ours) != std::string::npos);
+  text.replace(text.find(ours), ours.size(), R"("headrace.min_reader": "2")");
+  must(base::replace_file(folder.path() / "newer", text));
+  const auto refused = ModelFile::open(folder.path() / "newer");
+  CHECK(code_of(refused) == Errc::unsupported);
+  CHECK(refused.error().message().find("readers of version \"2\"") != std::string::npos);
+  CHECK(refused.error().message().find("update headrace") != std::string::npos);
+}
+
 TEST_CASE("what a file lacks is named") {
   const ModelFile file = must(ModelFile::open(kCorpus / "ok-model.safetensors"));
   const auto absent = file.tensor("v");

@@ -198,6 +198,9 @@ Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& opt
   {
     HR_TRY(auto database, state->readers.take());
     HR_TRY(schema, read_schema(database.get()));
+    if (!options.read_only) {
+      HR_TRY(check_schema_writable(database.get(), schema));
+    }
   }
   if (schema.version < kSchemaVersion) {
     if (options.read_only) {

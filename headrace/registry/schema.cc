@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kBackupsKept = 3;
 
 // Times are microseconds since the epoch, UTC. version.state: 0 ready, 1 deleted, 2 deleted and its
-// files collected. docs/formats/registry-database.md explains each
+// files collected. docs/formats/registry.md explains each
 // column.
 constexpr const char* kSchema = R"sql(
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -110,6 +110,28 @@ Result<void> create_schema(Database* database, const std::string& uuid, int64_t 
   return {};
 }
 
+namespace {
+
+/// Refuse what asks for more than this code `does`: "reads" or "writes".
+Result<void> check_format(Database* database, std::string_view key, const std::string& does,
+                          int64_t ours, int64_t schema) {
+  HR_TRY(const std::string asked, meta_value(database, key));
+  const Json version = parse_json(asked).value_or(Json());
+  if (version.is_integer() && version.integer() <= ours) {
+    return {};
+  }
+  return Error{Errc::unsupported, "registry: " + database->path().string() + " has schema " +
+                                      std::to_string(schema) + ", which needs a headrace that " +
+                                      does + " registry format " + asked + "; this one " + does +
+                                      " up to " + std::to_string(ours) + "; update headrace"};
+}
+
+}  // namespace
+
+Result<void> check_schema_writable(Database* database, const SchemaState& schema) {
+  return check_format(database, "min_writer", "writes", kWriterVersion, schema.version);
+}
+
 Result<SchemaState> read_schema(Database* database) {
   const std::string where = "registry: " + database->path().string();
   HR_TRY(const int64_t application, database->integer("PRAGMA application_id"));
@@ -119,14 +141,7 @@ Result<SchemaState> read_schema(Database* database) {
   }
   SchemaState state;
   HR_TRY(state.version, database->integer("PRAGMA user_version"));
-  HR_TRY(const std::string min_reader, meta_value(database, "min_reader"));
-  const Json reader = parse_json(min_reader).value_or(Json());
-  if (!reader.is_integer() || reader.integer() > kReaderVersion) {
-    return Error{Errc::unsupported, where + " has schema " + std::to_string(state.version) +
-                                        ", which needs a headrace that reads registry format " +
-                                        min_reader + "; this one reads up to " +
-                                        std::to_string(kReaderVersion) + "; update headrace"};
-  }
+  HR_TRY(check_format(database, "min_reader", "reads", kReaderVersion, state.version));
   HR_TRY(state.uuid, meta_value(database, "uuid"));
   return state;
 }

@@ -14,6 +14,7 @@ namespace headrace::registry {
 inline constexpr int64_t kApplicationId = 0x48524547;  // "HREG"
 inline constexpr int64_t kSchemaVersion = 1;
 inline constexpr int64_t kReaderVersion = 1;  ///< highest meta.min_reader that this code serves
+inline constexpr int64_t kWriterVersion = 1;  ///< highest meta.min_writer that this code serves
 
 /// One step from version `from` to `from` + 1.
 struct Migration {
@@ -31,6 +32,9 @@ struct SchemaState {
   std::string uuid;
 };
 Result<SchemaState> read_schema(Database* database);
+
+/// `unsupported` when only newer code may write to it.
+Result<void> check_schema_writable(Database* database, const SchemaState& schema);
 
 /// Apply what is missing in the open transaction, then check foreign keys.
 Result<void> migrate_schema(Database* database, int64_t from, std::span<const Migration> steps);

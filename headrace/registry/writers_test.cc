@@ -251,6 +251,20 @@ TEST_CASE("sixteen processes that migrate at once migrate once") {
   CHECK(std::distance(begin(backups), end(backups)) == 1);
 }
 
+TEST_CASE("a registry that only newer ones may write can still be read") {
+  TestFolder folder;
+  const Path path = folder.path() / "r";
+  must(open_registry(path).add(test_model("m", {1.0F}).version));
+  {
+    auto database = must(Database::open(path / "registry.db", {.mode = DatabaseMode::read_write}));
+    must(database->execute("UPDATE meta SET value='7' WHERE key='min_writer'"));
+  }
+  const auto refused = Registry::open(path);
+  CHECK(code_of(refused) == Errc::unsupported);
+  CHECK(refused.error().message().find("writes registry format 7") != std::string::npos);
+  CHECK(must(Registry::open(path, {.read_only = true})).find("m").ok());
+}
+
 TEST_CASE("a registry of a newer format is refused, naming what is needed") {
   TestFolder folder;
   const Path path = folder.path() / "r";

@@ -317,6 +317,10 @@ class Scores:
     """A row per step ahead, of the model."""
     errors: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    constant_items: list[str] = field(default_factory=list)
+    """Items that are constant before the forecast: they have no MASE."""
+    unscaled_items: list[str] = field(default_factory=list)
+    """Items without two values a season apart before the forecast: they have no MASE."""
 
 
 def options(of: Literal["train", "predict", "backtest"] = "train") -> list[Option]:
@@ -471,7 +475,7 @@ def train(
         scope: ``local`` for one model per item, ``global`` for one of all items.
         items: of a path, only these.
         warm_start: begin with the weights of this model; its covariates, and its frequency, are
-            taken where none are given.
+            taken where none are given. Items too short to train keep it as it is.
         threads: 0 for as many as this process may use. Results do not depend on it.
         progress: called with what is done and the total; may raise to stop.
         **train_options: those of ``options("train")``.
@@ -587,12 +591,16 @@ def evaluate(forecasts: object, training: object, actual: object, *, season: int
     return _scores(native.forecast_evaluate(forecasts, past, came, season))
 
 
-def _scores(result: tuple[dict[str, dict[str, float]], object, object, Any, Any]) -> Scores:
-    totals, items, steps, errors, notes = result
+def _scores(
+    result: tuple[dict[str, dict[str, float]], object, object, Any, Any, Any, Any],
+) -> Scores:
+    totals, items, steps, errors, notes, constant_items, unscaled_items = result
     return Scores(
         {method: dict(values) for method, values in totals.items()},
         _Rows(items),
         _Rows(steps),
         _failures(errors),
         list(notes),
+        list(constant_items),
+        list(unscaled_items),
     )

@@ -153,10 +153,14 @@ nb::tuple train_local(const SeriesHandle& series, const std::string& options_jso
   for (size_t i = 0; i < results.size(); ++i) {
     const std::string& id = all_series[i].id;
     Result<forecast::Trained>& result = *results[i];
-    // A series too short for a network is forecast by a naive method, and says so.
+    for (const std::string& note : all_series[i].notes) {
+      notes.emplace_back(id, note);
+    }
+    // A series too short for a network of its own is forecast by the one that training was to start
+    // from, else by a naive method, and says so.
     if (!result.ok() && result.error().code() == Errc::unsupported) {
       notes.emplace_back(id, result.error().message());
-      models.emplace_back(id, forecast::fallback_model(all_series[i], options));
+      models.emplace_back(id, warm ? *warm : forecast::fallback_model(all_series[i], options));
     } else if (!result.ok()) {
       errors.push_back({id, std::move(result).error()});
     } else {
@@ -235,7 +239,12 @@ nb::tuple predict(const std::vector<std::pair<std::string, Model>>& models, bool
       errors.push_back({all_series[i].id, std::move(result).error()});
       continue;
     }
-    std::move(result->items.begin(), result->items.end(), std::back_inserter(items));
+    for (forecast::Forecast& item : result->items) {
+      if (is_local) {
+        forecast::mark_global(*by_id.at(item.id), &item);
+      }
+      items.push_back(std::move(item));
+    }
     std::move(result->errors.begin(), result->errors.end(), std::back_inserter(errors));
   }
   nb::dict samples;
@@ -264,7 +273,8 @@ nb::tuple scores_of(const forecast::Comparison& comparison,
   totals["naive2"] = nb::cast(reference.named_totals(reference));
   return nb::make_tuple(totals, rows_of(jobs::item_scores(comparison)),
                         rows_of(jobs::step_scores(comparison.model)), failures_of(errors),
-                        comparison.notes);
+                        forecast::group_notes(comparison.notes), comparison.model.constant_items(),
+                        comparison.model.unscaled_items());
 }
 
 nb::tuple backtest(const SeriesHandle& series, bool is_local, const std::string& train_json,

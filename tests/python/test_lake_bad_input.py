@@ -104,3 +104,27 @@ def test_conditions_and_counts_that_make_no_sense(lake: Path, run_headrace: Run)
     assert_told(run_headrace, ["head", lake, "-n", "-3"], 2, told)
     told = '--zone is one of UTC, not "CET"'
     assert_told(run_headrace, ["head", lake, "--zone", "CET"], 2, told)
+
+
+def test_what_names_of_tables_may_begin_with_is_told(run_headrace: Run) -> None:
+    assert_told(run_headrace, ["inspect", "ftp://host/table"], 1, "s3://, gs://, abfss:// or hdfs")
+
+
+def test_an_object_store_that_does_not_answer_is_told_and_left_cleanly(run_headrace: Run) -> None:
+    """Arrow's S3 is loaded for it; nothing listens there."""
+    done = run_headrace(
+        "lake",
+        "inspect",
+        "s3://lake/t",
+        env={
+            "AWS_ACCESS_KEY_ID": "id",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+            "AWS_MAX_ATTEMPTS": "1",
+        },
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("headrace: lake/t: ")
+    assert "NETWORK_CONNECTION" in done.stderr
+    assert "FinalizeS3" not in done.stderr

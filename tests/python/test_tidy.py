@@ -62,6 +62,10 @@ CASES = {
         {"tools/x.py": SPDX.replace("//", "#") + "def f() -> None:\n" + "    print()\n" * 70},
         "tools/x.py:2: f has 71 lines",
     ),
+    "a page that is not there": (
+        {"headrace/base/a.h": SPDX + "// As docs/a.md says.\n#pragma once\n"},
+        "headrace/base/a.h:2: docs/a.md does not exist",
+    ),
     "a long header": (
         {"headrace/base/a.h": SPDX + "// Purpose.\n#pragma once\n" + "int a();\n" * 250},
         "headrace/base/a.h:253: 253 lines; at most 250",

@@ -6,8 +6,10 @@
 #include <arrow/util/compression.h>
 #include <arrow/util/future.h>
 #include <arrow/util/io_util.h>
+#include <dlfcn.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 
 #include "headrace/lake/scan/arrow_internal.h"
@@ -90,6 +92,49 @@ bool has_scheme(const std::string& url) {
          url.find_first_of("/*?[") > colon;  // a path may hold "://" further on
 }
 
+/// Arrow keeps S3 in a library of its own, beside the one that we are linked to.
+arrow::Status load_s3() {
+  static const arrow::Status loaded = [] {
+    Dl_info self = {};
+    if (::dladdr(reinterpret_cast<const void*>(&arrow::GetBuildInfo), &self) == 0 ||
+        self.dli_fname == nullptr) {
+      return arrow::Status::IOError("the file of libarrow is not known");
+    }
+    std::filesystem::path path = self.dli_fname;
+    std::string name = path.filename().string();
+    constexpr std::string_view kArrow = "libarrow";
+    if (name.rfind(kArrow, 0) != 0) {
+      return arrow::Status::IOError("Arrow is not in a library of its own");
+    }
+    path.replace_filename(name.insert(kArrow.size(), "_s3"));
+    return arrow::fs::LoadFileSystemFactories(path.c_str());
+  }();
+  return loaded;
+}
+
+/// Google's client tries again for 15 minutes when there are no credentials.
+std::string with_bound(std::string url) {
+  if ((url.starts_with("gs://") || url.starts_with("gcs://")) &&
+      url.find("retry_limit_seconds=") == std::string::npos) {
+    url += url.find('?') == std::string::npos ? "?" : "&";
+    url += "retry_limit_seconds=20";
+  }
+  return url;
+}
+
+arrow::Result<std::shared_ptr<arrow::fs::FileSystem>> open_system(const std::string& text,
+                                                                  std::string* path) {
+  auto system = arrow::fs::FileSystemFromUriOrPath(with_bound(text), path);
+  if (system.ok() || !text.starts_with("s3://")) {
+    return system;
+  }
+  ARROW_RETURN_NOT_OK(load_s3());
+  system = arrow::fs::FileSystemFromUriOrPath(text, path);
+  // Only now: what it made at its first use must still be there when this runs.
+  [[maybe_unused]] static const int kept = std::atexit([] { arrow::fs::EnsureFinalized(); });
+  return system;
+}
+
 }  // namespace
 
 Error arrow_error(const arrow::Status& status, std::string_view where) {
@@ -136,10 +181,13 @@ Result<Storage> Storage::open(const std::string& url) {
       std::error_code ignored;
       text = std::filesystem::absolute(url, ignored).lexically_normal().string();
     }
-    auto system = arrow::fs::FileSystemFromUriOrPath(text, &out.path_);
+    auto system = open_system(text, &out.path_);
     if (!system.ok()) {
+      const bool unknown = system.status().message().starts_with("Unrecognized filesystem");
       return Error{Errc::unsupported,
-                   url + ": this build reaches no such file system: " + system.status().message()};
+                   url + (unknown ? ": names of tables are paths, or begin with file://, s3://, "
+                                    "gs://, abfss:// or hdfs://"
+                                  : ": " + system.status().message())};
     }
     state->system = *std::move(system);
     out.state_ = std::move(state);

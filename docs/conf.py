@@ -8,7 +8,9 @@ _version = (Path(__file__).parent.parent / "python/headrace/_version.py").read_t
 project = "headrace"
 release = re.search(r'__version__ = "([^"]+)"', _version)[1]
 copyright = "the headrace authors, Apache-2.0"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
 myst_enable_extensions = ["deflist", "colon_fence"]
 myst_heading_anchors = 3
 html_theme = "furo"

@@ -13,6 +13,8 @@
 
 #include "headrace/base/clock.h"
 #include "headrace/cli/terminal.h"
+#include "headrace/forecast/onnx.h"
+#include "headrace/jobs/model_store.h"
 
 namespace headrace::cli {
 
@@ -156,20 +158,58 @@ Result<int> run_show(const Arguments& arguments) {
   return kExitOk;
 }
 
-Result<int> run_get(const Arguments& arguments) {
-  HR_TRY(const auto opened, open_registry(arguments, Access::read));
-  HR_TRY(auto version, opened.find(arguments.text("reference")));
-  if (arguments.flag("onnx")) {
-    std::erase_if(version.artifacts, [](const registry::StoredArtifact& artifact) {
-      return !artifact.path.ends_with(".onnx");
-    });
-    if (version.artifacts.empty()) {
-      return Error{Errc::not_found, version.reference() +
-                                        " was registered without an ONNX file; get the model file "
-                                        "and export it, or train with an ONNX export"};
+/// encoder.onnx and decoder.onnx of a forecasting model; of an ensemble a numbered pair per member.
+Result<std::vector<base::Path>> export_onnx(const registry::Registry& opened,
+                                            const registry::Version& version,
+                                            const base::Path& folder, bool force) {
+  HR_TRY(const forecast::Model model, jobs::load_model(opened, version.reference()));
+  if (model.members.empty()) {
+    return Error{Errc::invalid_argument, version.reference() + " is of kind " + version.kind +
+                                             ", which has no network to export"};
+  }
+  std::vector<std::pair<base::Path, std::string>> files;
+  for (int member = 0; member < static_cast<int>(model.members.size()); ++member) {
+    HR_TRY(auto graphs, forecast::to_onnx(model, member));
+    const std::string mark = model.members.size() > 1 ? fmt::format("-{}", member) : "";
+    files.emplace_back(folder / ("encoder" + mark + ".onnx"), std::move(graphs.encoder));
+    files.emplace_back(folder / ("decoder" + mark + ".onnx"), std::move(graphs.decoder));
+  }
+  for (const auto& [path, bytes] : files) {
+    std::error_code code;
+    if (!force && std::filesystem::exists(path, code)) {
+      return Error{Errc::already_exists, path.string() +
+                                             " is there already; name another folder, or "
+                                             "overwrite it (--force)"};
     }
   }
-  HR_TRY(const auto written, opened.get(version, arguments.text("out"), arguments.flag("force")));
+  HR_TRY(base::make_folders(folder));
+  std::vector<base::Path> written;
+  for (const auto& [path, bytes] : files) {
+    HR_TRY(base::replace_file(path, bytes));
+    written.push_back(path);
+  }
+  return written;
+}
+
+/// ONNX files that were registered with the version, else those of its network.
+Result<std::vector<base::Path>> get_onnx(const registry::Registry& opened,
+                                         registry::Version version, const base::Path& folder,
+                                         bool force) {
+  const registry::Version whole = version;
+  std::erase_if(version.artifacts, [](const registry::StoredArtifact& artifact) {
+    return !artifact.path.ends_with(".onnx");
+  });
+  return version.artifacts.empty() ? export_onnx(opened, whole, folder, force)
+                                   : opened.get(version, folder, force);
+}
+
+Result<int> run_get(const Arguments& arguments) {
+  HR_TRY(const auto opened, open_registry(arguments, Access::read));
+  HR_TRY(const auto version, opened.find(arguments.text("reference")));
+  const std::string folder = arguments.text("out");
+  const bool force = arguments.flag("force");
+  HR_TRY(const auto written, arguments.flag("onnx") ? get_onnx(opened, version, folder, force)
+                                                    : opened.get(version, folder, force));
   if (arguments.flag("json")) {
     Json files = Json::array();
     for (const auto& path : written) {
@@ -456,53 +496,57 @@ std::string number(double value) {
 }
 
 std::vector<Command> reading_commands() {
-  return {list_command(),
-          {.name = "models show",
-           .summary = "show one version: what it is for, metrics, files; lineage and header",
-           .examples = {"headrace models show m4_hourly/H1@champion"},
-           .options = {registry_option(),
-                       reference_option(),
-                       {.name = "--all",
-                        .help = "lineage, header and the metrics of what it was compared with too",
-                        .kind = OptionKind::flag},
-                       {.name = "--lineage",
-                        .help = "only where it came from",
-                        .kind = OptionKind::flag}},
-           .run = runs(run_show)},
-          {.name = "models get",
-           .summary = "copy a version's files into a folder",
-           .details = "The model file opens with any safetensors reader.",
-           .examples = {"headrace models get m4_hourly/H1 --out h1/"},
-           .options = {registry_option(),
-                       reference_option(),
-                       {.name = "--out", .help = "folder to write into", .required = true},
-                       {.name = "--onnx", .help = "only ONNX files", .kind = OptionKind::flag},
-                       {.name = "--force",
-                        .help = "overwrite files that are there",
-                        .kind = OptionKind::flag}},
-           .run = runs(run_get)},
-          {.name = "models diff",
-           .summary = "compare two versions: header, metrics, norms of the weights",
-           .examples = {"headrace models diff m4_hourly/H1:1 m4_hourly/H1:2"},
-           .options = {registry_option(), reference_option("a"), reference_option("b")},
-           .run = runs(run_diff)},
-          {.name = "models history",
-           .summary = "show what a model's aliases pointed to, and when",
-           .examples = {"headrace models history m4_hourly/H1"},
-           .options = {registry_option(), {.name = "name", .help = "the model", .required = true}},
-           .run = runs(run_history)},
-          {.name = "models sql",
-           .summary = "run one SELECT on the registry's tables",
-           .details = "Reads only. Never open registry.db with another SQLite while headrace runs: "
-                      "look at a copy made by `headrace models backup`.",
-           .examples = {"headrace models sql 'SELECT name, next_version FROM model LIMIT 5'"},
-           .options = {registry_option(),
-                       {.name = "query", .help = "one SELECT", .required = true},
-                       {.name = "--timeout",
-                        .help = "seconds it may take; 0 = no limit",
-                        .kind = OptionKind::number,
-                        .default_text = "60"}},
-           .run = runs(run_sql)}};
+  return {
+      list_command(),
+      {.name = "models show",
+       .summary = "show one version: what it is for, metrics, files; lineage and header",
+       .examples = {"headrace models show m4_hourly/H1@champion"},
+       .options = {registry_option(),
+                   reference_option(),
+                   {.name = "--all",
+                    .help = "lineage, header and the metrics of what it was compared with too",
+                    .kind = OptionKind::flag},
+                   {.name = "--lineage",
+                    .help = "only where it came from",
+                    .kind = OptionKind::flag}},
+       .run = runs(run_show)},
+      {.name = "models get",
+       .summary = "copy a version's files into a folder",
+       .details = "The model file opens with any safetensors reader.",
+       .examples = {"headrace models get m4_hourly/H1 --out h1/",
+                    "headrace models get demand --onnx --out demand/"},
+       .options = {registry_option(),
+                   reference_option(),
+                   {.name = "--out", .help = "folder to write into", .required = true},
+                   {.name = "--onnx",
+                    .help = "only ONNX files: those registered with it, else its network exported",
+                    .kind = OptionKind::flag},
+                   {.name = "--force",
+                    .help = "overwrite files that are there",
+                    .kind = OptionKind::flag}},
+       .run = runs(run_get)},
+      {.name = "models diff",
+       .summary = "compare two versions: header, metrics, norms of the weights",
+       .examples = {"headrace models diff m4_hourly/H1:1 m4_hourly/H1:2"},
+       .options = {registry_option(), reference_option("a"), reference_option("b")},
+       .run = runs(run_diff)},
+      {.name = "models history",
+       .summary = "show what a model's aliases pointed to, and when",
+       .examples = {"headrace models history m4_hourly/H1"},
+       .options = {registry_option(), {.name = "name", .help = "the model", .required = true}},
+       .run = runs(run_history)},
+      {.name = "models sql",
+       .summary = "run one SELECT on the registry's tables",
+       .details = "Reads only. Never open registry.db with another SQLite while headrace runs: "
+                  "look at a copy made by `headrace models backup`.",
+       .examples = {"headrace models sql 'SELECT name, next_version FROM model LIMIT 5'"},
+       .options = {registry_option(),
+                   {.name = "query", .help = "one SELECT", .required = true},
+                   {.name = "--timeout",
+                    .help = "seconds it may take; 0 = no limit",
+                    .kind = OptionKind::number,
+                    .default_text = "60"}},
+       .run = runs(run_sql)}};
 }
 
 }  // namespace models

@@ -191,7 +191,7 @@ TEST_CASE("a series of zeros, or of one value, is forecast by that value") {
       CHECK(outcome->model.method == forecast::Method::last_value);
       CHECK(outcome->forecast.mean == std::vector<double>(6, value));
       CHECK(outcome->forecast.quantiles ==
-            std::vector<double>(outcome->forecast.levels.size() * 6, value));
+            std::vector<double>(plan.predict.quantiles.size() * 6, value));
     }
   }
 }

@@ -297,9 +297,9 @@ class Registry:
     ) -> Iterator[Version]:
         """Versions in order, read page by page.
 
-        `pattern` is NAME (it and all below it), PREFIX/* or PREFIX/**. `where` is a condition such
-        as "mase < seasonal_naive.mase". `order_by` is "name", "created", "version" or a
-        metric (NaN behind the numbers, models without it last).
+        `pattern` is NAME (it and all below it), ``PREFIX/*`` or ``PREFIX/**``. `where` is a
+        condition such as "mase < seasonal_naive.mase". `order_by` is "name", "created", "version"
+        or a metric (NaN behind the numbers, models without it last).
         """
         query: dict[str, Any] = {
             "pattern": pattern,

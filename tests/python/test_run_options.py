@@ -52,3 +52,19 @@ def test_a_run_goes_on_in_its_own_registry(tmp_path: Path, run_headrace, headrac
     names = {version["name"] for version in listed["versions"]}
     assert names == {f"m/{item}" for item in small_lake.ITEMS}
     assert not os.path.exists(tmp_path / "registry")
+
+
+def test_long_items_run_first_and_are_reported_as_the_table_has_them(
+    tmp_path: Path, run_headrace, headrace_json
+) -> None:
+    parts = {"a": 80, "b": 150, "c": 110}
+    data = [small_lake.columns([item], hours) for item, hours in parts.items()]
+    rows = {name: [value for part in data for value in part[name]] for name in data[0]}
+    lake = small_lake.write(tmp_path / "lake/a.parquet", small_lake.table(rows))
+    pipeline = small_lake.pipeline(tmp_path / "p.json", lake)
+    assert run_headrace("flow", "run", pipeline, "--dir", "run").returncode == 0
+    status = headrace_json("flow", "status", "run", "--items")
+    assert status["activities"][0]["output"]["items"] == ["b", "c", "a"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    places = [page.index(f'"key":"{item}"') for item in parts]
+    assert places == sorted(places)

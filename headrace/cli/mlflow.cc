@@ -37,7 +37,8 @@ std::vector<std::string> command_line(const std::vector<std::string>& words) {
 proc::Exit wait_for_end(proc::Child* child) {
   while (!child->pump()) {
     // Once it was interrupted, the descriptor stays readable.
-    pollfd fds[2] = {{child->event_fd(), POLLIN, 0}, {interrupted() ? -1 : interrupt_fd(), POLLIN, 0}};
+    pollfd fds[2] = {{child->event_fd(), POLLIN, 0},
+                     {interrupted() ? -1 : interrupt_fd(), POLLIN, 0}};
     ::poll(fds, 2, static_cast<int>(std::chrono::milliseconds(kWaitMax).count()));
     if (interrupted()) {
       child->begin_stop("interrupted", kStopGrace);

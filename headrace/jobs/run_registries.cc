@@ -56,8 +56,8 @@ Result<void> note_run_end(const base::Path& run_folder, std::span<const base::Pa
     end.pipeline_digest = base::hex(digest.finish());
   }
   for (const base::Path& folder : registries) {
-    HR_TRY(auto opened, registry::Registry::open(
-                            folder, {.create = false, .command = "headrace flow run"}));
+    HR_TRY(auto opened,
+           registry::Registry::open(folder, {.create = false, .command = "headrace flow run"}));
     HR_TRY(opened.end_run(end));
   }
   return {};

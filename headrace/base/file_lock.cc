@@ -93,8 +93,8 @@ Result<bool> lock_open_file(int fd, const Path& path, int64_t timeout_ms) {
 }
 
 Result<FileLock> FileLock::acquire(const Path& path, int64_t timeout_ms,
-                                   std::string_view holder_text) {
-  HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT, 0644));
+                                   std::string_view holder_text, unsigned mode) {
+  HR_TRY(auto fd, open_file(path, O_RDWR | O_CREAT, mode));
   LockBell bell(fd.get());
   const Deadline deadline = Deadline::in(std::chrono::milliseconds(timeout_ms));
   const auto pause = [&](Micros waited) {

@@ -49,9 +49,9 @@ class HR_API FileLock {
  public:
   /// Wait up to `timeout_ms` (0 = do not wait). `busy` when somebody else holds it; the message
   /// carries the text that the holder wrote into the file. After success the file's text is
-  /// `holder_text`, where that is not empty.
+  /// `holder_text`, where that is not empty. A file that is not there yet is made with `mode`.
   static Result<FileLock> acquire(const Path& path, int64_t timeout_ms,
-                                  std::string_view holder_text = {});
+                                  std::string_view holder_text = {}, unsigned mode = 0644);
   FileLock(FileLock&&) = default;
   FileLock& operator=(FileLock&&) = delete;
   ~FileLock();

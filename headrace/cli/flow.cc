@@ -12,12 +12,14 @@
 #include "headrace/base/file.h"
 #include "headrace/base/log.h"
 #include "headrace/cli/flow_internal.h"
+#include "headrace/cli/mlflow.h"
 #include "headrace/cli/terminal.h"
 #include "headrace/flow/custom.h"
 #include "headrace/flow/run.h"
 #include "headrace/flow/run_list.h"
 #include "headrace/flow/worker.h"
 #include "headrace/jobs/activities.h"
+#include "headrace/jobs/run_registries.h"
 
 namespace headrace::cli {
 
@@ -239,6 +241,20 @@ Result<flow::FailureBudget> read_budget(const Arguments& arguments) {
   return budget;
 }
 
+/// What is left to do with the models of a run that came to its end.
+int finish_models(const RunResult& result, const base::Path& folder, bool json) {
+  const int exit_code = exit_code_of(result);
+  const std::vector<base::Path> registries = jobs::run_registries(folder);
+  if (result.interrupted || registries.empty()) {
+    return exit_code;
+  }
+  if (const auto noted = jobs::note_run_end(folder, registries); !noted.ok()) {
+    base::log_warning("the end of the run is not in its models' lineage: " +
+                      noted.error().message());
+  }
+  return push_at_end(result.run_id, registries, json, exit_code);
+}
+
 int finish(const Result<RunResult>& result, const base::Path& folder, const Arguments& arguments) {
   const bool json = arguments.flag("json");
   if (!result.ok()) {
@@ -248,7 +264,7 @@ int finish(const Result<RunResult>& result, const base::Path& folder, const Argu
   if (!arguments.flag("json-events")) {
     print_result(*result, folder, json);
   }
-  return exit_code_of(*result);
+  return finish_models(*result, folder, json || arguments.flag("json-events"));
 }
 
 Result<std::shared_ptr<const flow::Pipeline>> load(const Arguments& arguments) {

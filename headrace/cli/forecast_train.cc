@@ -12,6 +12,7 @@
 #include "headrace/base/thread.h"
 #include "headrace/cli/forecast.h"
 #include "headrace/cli/forecast_options.h"
+#include "headrace/cli/mlflow.h"
 #include "headrace/cli/terminal.h"
 #include "headrace/flow/run.h"
 #include "headrace/forecast/forecaster.h"
@@ -202,6 +203,7 @@ Result<int> train_global(const Arguments& arguments) {
   HR_TRY(name_covariates(options, &spec));
   HR_TRY(check_start(warm, options, forecast::Scope::global, spec));
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
+  const base::Micros started = base::system_clock().wall();
   HR_TRY(auto registry, registry::Registry::open(folder));
   HR_TRY(registry.check_writable());
   HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
@@ -230,15 +232,24 @@ Result<int> train_global(const Arguments& arguments) {
   trained->model.columns = table.set.columns;
   jobs::ModelRecord record;
   record.name = model_name(arguments);
+  record.lineage.run = flow::new_run_id();
   record.lineage.run_kind = "train";
+  record.lineage.code_version = HEADRACE_VERSION;
+  record.lineage.environment = jobs::training_environment();
+  record.lineage.data_hash = jobs::data_hash_of(table.set.series);
   record.lineage.table = table.snapshot;
   record.tags = {{"scope", "global"}};
   if (warm) {
     record.parent = warm->reference;
   }
   HR_TRY(const auto version, jobs::add_model(&registry, trained->model, std::move(record)));
+  HR_TRY(registry.end_run({.run = version.lineage.run,
+                           .status = "Succeeded",
+                           .started = started,
+                           .ended = base::system_clock().wall()}));
   print_trained(arguments, version.reference(), folder, *trained, table.set);
-  return table.set.errors.empty() ? kExitOk : kExitFailed;
+  return push_at_end(version.lineage.run, std::span(&folder, 1), arguments.flag("json"),
+                     table.set.errors.empty() ? kExitOk : kExitFailed);
 }
 
 /// Write the pipeline of this training and run it as `headrace flow run` would.

@@ -41,6 +41,12 @@ void print_lineage(const registry::Version& version) {
   };
   fmt::print("\nlineage\n");
   line("run", lineage.run);
+  line("run status", lineage.run_status);
+  const auto time = [](base::Micros at) {
+    return at.count() == 0 ? std::string() : base::utc_text(at);
+  };
+  line("run started", time(lineage.run_started));
+  line("run ended", time(lineage.run_ended));
   line("item", lineage.item);
   line("attempt", lineage.attempt == 0 ? "" : std::to_string(lineage.attempt));
   if (lineage.table) {

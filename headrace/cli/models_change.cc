@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <map>
 
+#include "headrace/cli/mlflow.h"
 #include "headrace/cli/models.h"
-#include "headrace/cli/python.h"
 #include "headrace/cli/terminal.h"
 #include "headrace/registry/name.h"
 
@@ -413,18 +413,17 @@ Result<int> run_backup(const Arguments& arguments) {
   return kExitOk;
 }
 
-/// The MLflow client is Python's: this process becomes that one.
+/// The MLflow client is Python's.
 Result<int> run_push(const Arguments& arguments) {
   HR_TRY(const auto folder, registry::registry_path(arguments.text("registry")));
-  std::vector<std::string> words = {python_program(), "-m",         "headrace.mlflow",
-                                    "push",           "--registry", folder.string()};
+  std::vector<std::string> words = {"push", "--registry", folder.string()};
   const auto pass = [&](const char* name) {
     if (arguments.has(name) && !arguments.text(name).empty()) {
       words.push_back(std::string("--") + name);
       words.push_back(arguments.text(name));
     }
   };
-  for (const char* name : {"mlflow", "items", "give-up", "settle", "pattern"}) {
+  for (const char* name : {"mlflow", "items", "give-up", "settle", "pattern", "run"}) {
     pass(name);
   }
   for (const char* name : {"follow", "all", "force", "json"}) {
@@ -432,13 +431,7 @@ Result<int> run_push(const Arguments& arguments) {
       words.push_back(std::string("--") + name);
     }
   }
-  std::vector<char*> argv;
-  for (std::string& word : words) {
-    argv.push_back(word.data());
-  }
-  argv.push_back(nullptr);
-  ::execvp(argv[0], argv.data());
-  return errno_error(errno, "starting " + words[0] + " -m headrace.mlflow");
+  return run_mlflow(words);
 }
 
 std::function<int(const Arguments&)> runs(Result<int> (*body)(const Arguments&)) {
@@ -516,6 +509,7 @@ Command push_command() {
                    .choices = {"mlflow"}},
                   {.name = "--mlflow", .help = "tracking URI of MLflow"},
                   {.name = "--pattern", .help = "with --all: only these models"},
+                  {.name = "--run", .help = "only what this run registered"},
                   {.name = "--all",
                    .help = "also versions registered while MLflow was off",
                    .kind = OptionKind::flag},

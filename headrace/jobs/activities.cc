@@ -18,6 +18,7 @@
 #include "headrace/jobs/local_plan.h"
 #include "headrace/jobs/model_store.h"
 #include "headrace/jobs/predict_many.h"
+#include "headrace/jobs/run_registries.h"
 #include "headrace/jobs/series_cache.h"
 #include "headrace/jobs/series_table.h"
 #include "headrace/registry/name.h"
@@ -92,6 +93,7 @@ Result<std::shared_ptr<registry::Registry>> open_registry(WorkerState* state,
   if (known == nullptr) {
     HR_TRY(auto opened, registry::Registry::open(folder, {.command = "headrace flow worker",
                                                           .board = board_of(state, call)}));
+    HR_TRY(note_registry(call.run_folder, folder));
     known = std::make_shared<registry::Registry>(std::move(opened));
   }
   return known;
@@ -197,6 +199,8 @@ registry::Lineage lineage_of(const flow::ActivityCall& call, const SeriesTable& 
   lineage.attempt = call.attempt;
   lineage.table = table.snapshot;
   lineage.code_version = HEADRACE_VERSION;
+  lineage.environment = training_environment();
+  lineage.data_hash = data_hash_of(table.set.series);
   return lineage;
 }
 

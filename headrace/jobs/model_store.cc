@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/jobs/model_store.h"
 
+#include <sys/utsname.h>
+
+#include <cstdint>
 #include <iterator>
 #include <utility>
+
+#include "headrace/base/checksum.h"
+#include "headrace/forecast/network.h"
+#include "headrace/forecast/series.h"
+#include "headrace/lake/table.h"
 
 namespace headrace::jobs {
 
@@ -10,7 +18,49 @@ namespace {
 
 constexpr std::string_view kModelKind = "deepar";
 
+/// Sizes go in too: neighbouring fields must not run into one another.
+void hash_values(std::span<const double> values, base::Xxh3Stream128* hash) {
+  const uint64_t count = values.size();
+  hash->update(std::as_bytes(std::span(&count, 1)));
+  hash->update(std::as_bytes(values));
+}
+
+void hash_text(std::string_view text, base::Xxh3Stream128* hash) {
+  const uint64_t count = text.size();
+  hash->update(std::as_bytes(std::span(&count, 1)));
+  hash->update(std::as_bytes(std::span(text)));
+}
+
 }  // namespace
+
+Json training_environment() {
+  utsname system = {};
+  const bool known = ::uname(&system) == 0;
+  return Json::object(
+      {{"headrace", HEADRACE_VERSION},
+       {"arrow", lake::arrow_version()},
+       {"os", known ? std::string(system.sysname) + " " + system.release : std::string("unknown")},
+       {"machine", known ? std::string(system.machine) : std::string("unknown")},
+       {"cpu", forecast::instruction_set()}});
+}
+
+std::string data_hash_of(std::span<const forecast::Series> series) {
+  base::Xxh3Stream128 hash;
+  for (const forecast::Series& one : series) {
+    hash_text(one.id, &hash);
+    hash_text(one.frequency.name(), &hash);
+    hash.update(std::as_bytes(std::span(&one.start_us, 1)));
+    hash_values(one.target, &hash);
+    for (const std::string& category : one.categories) {
+      hash_text(category, &hash);
+    }
+    hash_values(one.static_reals, &hash);
+    for (const std::vector<double>& reals : one.dynamic_reals) {
+      hash_values(reals, &hash);
+    }
+  }
+  return base::hex(hash.finish());
+}
 
 Result<registry::Version> add_model(registry::Registry* registry, const forecast::Model& model,
                                     ModelRecord record) {

@@ -11,6 +11,7 @@
 #include "headrace/base/export.h"
 #include "headrace/base/result.h"
 #include "headrace/forecast/model.h"
+#include "headrace/forecast/series.h"
 #include "headrace/registry/registry.h"
 
 namespace headrace::jobs {
@@ -25,6 +26,13 @@ struct ModelRecord {
   std::vector<registry::Pair> tags;
   std::optional<std::string> parent;
 };
+
+/// Where a model is trained, for its lineage: {"headrace", "arrow", "os", "cpu"}.
+HR_API Json training_environment();
+
+/// XXH3-128 of what a model learns from: stamps, values, covariates, in the order of the series. 32
+/// hex digits.
+HR_API std::string data_hash_of(std::span<const forecast::Series> series);
 
 /// Add a model; durable on return. Errors are `Registry::add`'s.
 HR_API Result<registry::Version> add_model(registry::Registry* registry,

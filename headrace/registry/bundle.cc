@@ -25,7 +25,7 @@ Result<void> insert_items(Database* database, const Registry::State& state, cons
     prepared.source = &item.version;
     prepared.uid = item.uid;
     prepared.created = item.created;
-    prepared.push_to = state.options.push_to;
+    prepared.push_to = *state.options.push_to;
     if (!item.version.header.is_null()) {
       prepared.header = item.version.header.dump(0, true);
     }

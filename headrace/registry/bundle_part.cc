@@ -408,7 +408,7 @@ Result<std::string> BundlePart::make_head(int64_t pad_to) const {
   header.set("scalars", texts_json(options.scalars));
   header.set("metrics", texts_json(options.metrics));
   if (header.find("library") == nullptr) {
-    header.set("library", "headrace");
+    header.set("library", "headrace " HEADRACE_VERSION);
   }
   std::vector<size_t> order;
   return write_tensor_head(entries,

@@ -11,6 +11,7 @@
 
 #include "headrace/base/checksum.h"
 #include "headrace/registry/fault.h"
+#include "headrace/registry/object_store.h"
 #include "headrace/registry/registry.h"
 
 namespace headrace::registry {
@@ -264,6 +265,9 @@ Result<std::unique_ptr<Database>> Database::open(const base::Path& path, const O
   if (options.mode == DatabaseMode::read_only && is_frozen(real)) {
     name = immutable_uri(name);
     flags |= SQLITE_OPEN_URI;
+  }
+  if (options.mode == DatabaseMode::create) {
+    HR_TRY(make_file(real, options.file_mode));  // SQLite would make it readable for everybody
   }
   const int code = sqlite3_open_v2(name.c_str(), &state->connection, flags, nullptr);
   std::unique_ptr<Database> database(new Database(std::move(state)));

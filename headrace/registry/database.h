@@ -73,8 +73,9 @@ class Database {
  public:
   struct Options {
     DatabaseMode mode = DatabaseMode::read_only;
-    bool sync_full = true;     ///< PRAGMA synchronous=FULL, else NORMAL
-    bool select_only = false;  ///< refuse everything but reading (an authorizer asks)
+    bool sync_full = true;      ///< PRAGMA synchronous=FULL, else NORMAL
+    bool select_only = false;   ///< refuse everything but reading (an authorizer asks)
+    unsigned file_mode = 0600;  ///< of a file that is made; its log's files get the same
   };
   static Result<std::unique_ptr<Database>> open(const base::Path& path, const Options& options);
   Database(const Database&) = delete;

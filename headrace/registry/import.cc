@@ -88,7 +88,7 @@ Result<bool> insert_one(Database* database, Registry::State* state, const Foreig
   prepared.wanted_version = foreign.number;
   prepared.must_keep = options.keep_versions;
   prepared.artifacts = foreign.artifacts;
-  prepared.push_to = state->options.push_to;
+  prepared.push_to = *state->options.push_to;
   if (!version.header.is_null()) {
     prepared.header = version.header.dump(0, true);
   }

@@ -68,6 +68,40 @@ Result<void> log_alias(Database* database, const LogLine& line) {
   return insert.bind(now_us()).bind_text_or_null(line.by).bind_text_or_null(line.reason).run();
 }
 
+/// What other registries have of a version is no longer so: hand it over again. `next_us` grows, so
+/// that a push under way sees it. What was given up stays that.
+Result<void> ask_again(Database* database, int64_t version_id) {
+  HR_TRY(auto update,
+         database->prepare("UPDATE push SET tries=CASE state WHEN 0 THEN tries ELSE 0 END, "
+                           "state=0, next_us=max(next_us+1, ?) WHERE version_id=? AND state<>2"));
+  return update.bind(now_us()).bind(version_id).run();
+}
+
+/// A version that gets an alias belongs to where the others of its model are.
+Result<void> join_pushes(Database* database, const Target& target) {
+  HR_TRY(auto insert,
+         database->prepare("INSERT INTO push(version_id, target) SELECT DISTINCT ?1, p.target FROM "
+                           "version v JOIN push p ON p.version_id=v.id WHERE v.model_id=?2 "
+                           "ON CONFLICT DO NOTHING"));
+  HR_TRY(insert.bind(target.id).bind(target.model).run());
+  return ask_again(database, target.id);
+}
+
+/// The version that the alias points to now.
+Result<void> ask_again_where(Database* database, int64_t model, std::string_view alias) {
+  int64_t id = 0;
+  {
+    HR_TRY(auto select,
+           database->prepare("SELECT version_id FROM alias WHERE model_id=? AND name=?"));
+    HR_TRY(const bool row, select.bind(model).bind(alias).step());
+    if (!row) {
+      return {};
+    }
+    id = select.integer(0);
+  }
+  return ask_again(database, id);
+}
+
 Result<void> drop_aliases(Database* database, const Target& target, std::string_view by) {
   std::vector<std::string> names;
   {
@@ -83,6 +117,9 @@ Result<void> drop_aliases(Database* database, const Target& target, std::string_
   }
   for (const std::string& name : names) {
     HR_TRY(log_alias(database, {target.model, name, target.version, 0, by, "version deleted"}));
+  }
+  if (!names.empty()) {
+    HR_TRY(ask_again(database, target.id));
   }
   HR_TRY(auto erase, database->prepare("DELETE FROM alias WHERE version_id=?"));
   return erase.bind(target.id).run();
@@ -116,6 +153,7 @@ Push read_push(const Statement& row) {
     push.remote = parse_json(row.text(8)).value_or(Json());
   }
   push.error = row.text(9);
+  push.deleted = row.integer(10) != 0;
   return push;
 }
 
@@ -152,6 +190,7 @@ Result<AliasChange> Registry::set_alias(const Reference& reference, std::string_
     if (wanted == now) {
       return {};
     }
+    HR_TRY(ask_again_where(database, target.model, alias));
     if (options.remove) {
       HR_TRY(auto erase, database->prepare("DELETE FROM alias WHERE model_id=? AND name=?"));
       HR_TRY(erase.bind(target.model).bind(alias).run());
@@ -161,6 +200,7 @@ Result<AliasChange> Registry::set_alias(const Reference& reference, std::string_
                                "CONFLICT(model_id, name) DO UPDATE SET "
                                "version_id=excluded.version_id"));
       HR_TRY(upsert.bind(target.model).bind(alias).bind(target.id).run());
+      HR_TRY(join_pushes(database, target));
     }
     return log_alias(database, {target.model, alias, now, wanted, by, options.reason});
   });
@@ -225,6 +265,23 @@ Result<void> Registry::set_tags(const Reference& reference, std::span<const Pair
   });
 }
 
+Result<void> Registry::end_run(const RunEnd& end) {
+  HR_TRY(state_->check_writable());
+  HR_TRY(check_text(end.status, "status of a run", kKeyBytesMax));
+  const auto digest = from_hex(end.pipeline_digest);
+  return state_->writer.run([&](Database* database) -> Result<void> {
+    HR_TRY(auto update,
+           database->prepare("UPDATE run SET status=?, ended_us=?, started_us=coalesce(?, "
+                             "started_us), pipeline_digest=coalesce(?, pipeline_digest) WHERE "
+                             "uid=?"));
+    update.bind(std::string_view(end.status)).bind(int64_t{end.ended.count()});
+    static_cast<void>(end.started.count() == 0 ? update.bind_null()
+                                               : update.bind(int64_t{end.started.count()}));
+    static_cast<void>(digest.empty() ? update.bind_null() : update.bind_blob(digest));
+    return update.bind(std::string_view(end.run)).run();
+  });
+}
+
 Result<void> Registry::set_description(std::string_view name, std::string_view text) {
   HR_TRY(state_->check_writable());
   HR_TRY(check_text(text, "description", kDescriptionBytesMax));
@@ -285,8 +342,9 @@ Result<std::vector<Push>> Registry::pushes(std::string_view target, bool unfinis
   HR_TRY(auto database, state_->readers.take());
   HR_TRY(auto select,
          database->prepare("SELECT p.version_id, v.uid, m.name, v.version, p.target, p.state, "
-                           "p.tries, p.next_us, p.remote, p.error FROM push p JOIN version v ON "
-                           "v.id=p.version_id JOIN model m ON m.id=v.model_id WHERE v.state=0 AND "
+                           "p.tries, p.next_us, p.remote, p.error, v.state FROM push p JOIN "
+                           "version v ON v.id=p.version_id JOIN model m ON m.id=v.model_id WHERE "
+                           "(v.state=0 OR (p.state=0 AND p.remote IS NOT NULL)) AND "
                            "(?1='' OR p.target=?1) AND (?2=0 OR p.state<>1) "
                            "ORDER BY p.version_id LIMIT ?3"));
   select.bind(target).bind(int64_t{unfinished_only ? 1 : 0}).bind(limit);
@@ -314,15 +372,15 @@ Result<void> Registry::record_push(const Push& push) {
                              "error) VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET "
                              "state=excluded.state, tries=excluded.tries, "
                              "next_us=excluded.next_us, remote=excluded.remote, "
-                             "error=excluded.error"));
-    return update.bind(push.version_id)
+                             "error=excluded.error WHERE ?8 IS NULL OR push.next_us=?8"));
+    update.bind(push.version_id)
         .bind(std::string_view(push.target))
         .bind(state)
         .bind(push.tries)
         .bind(int64_t{push.next.count()})
         .bind_text_or_null(remote)
-        .bind_text_or_null(push.error)
-        .run();
+        .bind_text_or_null(push.error);
+    return (push.seen ? update.bind(int64_t{push.seen->count()}) : update.bind_null()).run();
   });
 }
 

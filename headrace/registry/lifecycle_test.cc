@@ -180,7 +180,8 @@ TEST_CASE("sql reads and does nothing else") {
 
 TEST_CASE("an unfinished push is listed with its last error until it is done") {
   TestFolder folder;
-  Registry registry = open_registry(folder.path() / "r", {.push_to = {"mlflow"}});
+  Registry registry =
+      open_registry(folder.path() / "r", {.push_to = std::vector<std::string>{"mlflow"}});
   must(registry.add(test_model("m", {1.0F}).version));
   auto pushes = must(registry.pushes("mlflow", true, 10));
   REQUIRE(pushes.size() == 1);
@@ -202,7 +203,8 @@ TEST_CASE("an unfinished push is listed with its last error until it is done") {
 
 TEST_CASE("a push that was given up waits again when somebody asks for it") {
   TestFolder folder;
-  Registry registry = open_registry(folder.path() / "r", {.push_to = {"mlflow"}});
+  Registry registry =
+      open_registry(folder.path() / "r", {.push_to = std::vector<std::string>{"mlflow"}});
   must(registry.add(test_model("m", {1.0F}).version));
   Push push = must(registry.pushes("mlflow", true, 10))[0];
   push.state = "failed";
@@ -244,6 +246,109 @@ TEST_CASE("a once key brings its deleted version back, and is free when gc took 
   CHECK(must(registry.add(model.version)).version == 2);
   must(registry.load(must(registry.find("m:2"))));
   CHECK(must(registry.verify({.deep = true})).clean());
+}
+
+TEST_CASE(
+    "a change of an alias asks for the push of the versions that it left and that it reached") {
+  TestFolder folder;
+  Registry registry =
+      open_registry(folder.path() / "r", {.push_to = std::vector<std::string>{"mlflow"}});
+  for (int i = 0; i < 3; ++i) {
+    must(registry.add(test_model("m", {static_cast<float>(i)}).version));
+  }
+  must(registry.add(test_model("other", {1.0F}).version));
+  const auto settle = [&] {
+    for (Push push : must(registry.pushes("mlflow", true, 10))) {
+      push.state = "done";
+      push.remote = Json::object({{"version", 1}});
+      must(registry.record_push(push));
+    }
+  };
+  const auto waiting = [&] {
+    std::vector<std::string> references;
+    for (const Push& push : must(registry.pushes("mlflow", true, 10))) {
+      references.push_back(push.reference);
+    }
+    return references;
+  };
+  using References = std::vector<std::string>;
+
+  settle();
+  must(registry.set_alias(ref("m:1"), "champion"));
+  CHECK(waiting() == References{"m:1"});
+  settle();
+  must(registry.set_alias(ref("m:1"), "champion"));
+  CHECK(waiting().empty());  // nothing changed
+  must(registry.set_alias(ref("m:2"), "champion"));
+  CHECK(waiting() == References{"m:1", "m:2"});
+  settle();
+  must(registry.set_alias(ref("m"), "champion", {.remove = true}));
+  CHECK(waiting() == References{"m:2"});
+
+  settle();
+  must(registry.set_alias(ref("m:3"), "champion"));
+  settle();
+  must(registry.remove(ref("m:3"), true));
+  CHECK(waiting() == References{"m:3"});  // the alias must go there too
+  CHECK(must(registry.pushes("mlflow", true, 10))[0].deleted);
+}
+
+TEST_CASE("a version that gets an alias is pushed where its model is, and nowhere else") {
+  TestFolder folder;
+  {
+    Registry registry =
+        open_registry(folder.path() / "r", {.push_to = std::vector<std::string>{"mlflow"}});
+    must(registry.add(test_model("m", {1.0F}).version));
+  }
+  Registry registry = open_registry(folder.path() / "r");
+  must(registry.add(test_model("m", {2.0F}).version));
+  must(registry.add(test_model("local", {1.0F}).version));
+  must(registry.set_alias(ref("local:1"), "champion"));
+  CHECK(must(registry.pushes("", true, 10)).size() == 1);
+  must(registry.set_alias(ref("m:2"), "champion"));
+  const auto pushes = must(registry.pushes("mlflow", true, 10));
+  REQUIRE(pushes.size() == 2);
+  CHECK(pushes[1].reference == "m:2");
+}
+
+TEST_CASE("a push that is recorded as done stays asked for when the alias changed meanwhile") {
+  TestFolder folder;
+  Registry registry =
+      open_registry(folder.path() / "r", {.push_to = std::vector<std::string>{"mlflow"}});
+  must(registry.add(test_model("m", {1.0F}).version));
+  Push push = must(registry.pushes("mlflow", true, 10))[0];
+  push.seen = push.next;
+  must(registry.set_alias(ref("m:1"), "champion"));
+  push.state = "done";
+  must(registry.record_push(push));
+  push = must(registry.pushes("mlflow", true, 10))[0];
+  CHECK(push.state == "waiting");
+  push.seen = push.next;
+  push.state = "done";
+  must(registry.record_push(push));
+  CHECK(must(registry.pushes("mlflow", true, 10)).empty());
+}
+
+TEST_CASE("the end of a run stands in the lineage of its versions") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  TestModel model = test_model("m", {1.0F});
+  model.version.lineage.run = "run-1";
+  must(registry.add(model.version));
+  CHECK(must(registry.find("m")).lineage.run_status.empty());
+  const std::string digest(64, 'a');
+  must(registry.end_run({.run = "run-1",
+                         .status = "Failed",
+                         .pipeline_digest = digest,
+                         .started = base::Micros(1'000'000),
+                         .ended = base::Micros(2'000'000)}));
+  must(registry.end_run({.run = "run-1", .status = "Succeeded", .ended = base::Micros(3'000'000)}));
+  must(registry.end_run({.run = "unknown", .status = "Failed", .ended = base::Micros(1)}));
+  const Lineage lineage = must(registry.find("m")).lineage;
+  CHECK(lineage.run_status == "Succeeded");
+  CHECK(lineage.run_started == base::Micros(1'000'000));
+  CHECK(lineage.run_ended == base::Micros(3'000'000));
+  CHECK(lineage.pipeline_digest == digest);
 }
 
 }  // namespace headrace::registry

@@ -197,6 +197,17 @@ Result<ObjectFile> TempFile::finish() {
   return ObjectFile{base::hex(hash_.finish()), bytes_};
 }
 
+Result<void> make_file(const Path& path, unsigned mode) {
+  const base::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (!fd.valid()) {
+    return errno == EEXIST ? Result<void>() : errno_error(errno, "making " + path.string());
+  }
+  if (::fchmod(fd.get(), mode) != 0) {
+    return errno_error(errno, "setting the mode of " + path.string());
+  }
+  return {};
+}
+
 ObjectStore::ObjectStore(Path registry_folder, bool shared_group)
     : objects_(registry_folder / "objects"),
       tmp_(registry_folder / "tmp"),

@@ -35,6 +35,9 @@ inline Result<void> in_context(Result<void> result, std::string_view context) {
 using ObjectHash = std::array<std::byte, 32>;
 std::optional<ObjectHash> parse_hash(std::string_view hex);
 
+/// An empty file of exactly that mode, whatever the umask; one that is there stays as it is.
+Result<void> make_file(const Path& path, unsigned mode);
+
 struct ObjectFile {
   std::string hash;  ///< hex
   int64_t bytes = 0;

@@ -84,6 +84,30 @@ Result<void> check_only_ours(const Path& folder) {
   return {};
 }
 
+/// "mlflow:", "s3://bucket/r" and the like would otherwise become folders of that name.
+Result<void> check_local(std::string_view place) {
+  const auto is_letter = [](char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; };
+  const size_t colon = place.find(':');
+  const std::string_view scheme = place.substr(0, colon);
+  const bool foreign =
+      colon != std::string_view::npos && scheme.size() > 1 && is_letter(scheme[0]) &&
+      std::ranges::all_of(scheme, [&](char c) {
+        return is_letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
+      });
+  if (!foreign) {
+    return {};
+  }
+  const bool mlflow = scheme == "mlflow" || scheme == "models" || scheme == "databricks";
+  return Error{
+      Errc::unsupported,
+      "registry: " + json_quote(place.substr(0, 600)) + " is no folder, and a registry is one; " +
+          (mlflow ? "models of MLflow are taken into one by headrace.registry.open().fetch("
+                    "\"models:/NAME@ALIAS\") in Python"
+                  : "name one on a local disk (as ./" + std::string(scheme) +
+                        ":... should it be called so); headrace models import takes versions "
+                        "that lie elsewhere")};
+}
+
 Result<void> make_folder(const Path& folder, const OpenOptions& options) {
   std::error_code code;  // what stops us from looking stops mkdir too, which says so
   if (std::filesystem::exists(folder, code)) {
@@ -101,8 +125,21 @@ Result<void> make_folder(const Path& folder, const OpenOptions& options) {
   return {};
 }
 
+/// A registry that was made for a group is that for whoever opens it.
+bool is_shared(const Path& folder) {
+  struct stat info = {};
+  return ::stat(folder.c_str(), &info) == 0 && (info.st_mode & S_ISGID) != 0 &&
+         (info.st_mode & S_IWGRP) != 0;
+}
+
 /// Under writer.lock. FORMAT comes last: without it the folder is no registry yet.
 Result<void> create(const Path& folder, const OpenOptions& options, const ObjectStore& store) {
+  const unsigned mode = options.shared_group ? 0660 : 0600;
+  // An empty folder that somebody made keeps its mode, but for a group it must be the group's.
+  if (options.shared_group && !is_shared(folder) && ::chmod(folder.c_str(), 02770) != 0) {
+    return errno_error(errno, "setting the mode of " + folder.string());
+  }
+  HR_TRY(make_file(folder / "writer.lock", mode));
   HR_TRY(auto lock,
          base::FileLock::acquire(folder / "writer.lock", options.lock_timeout.count() / 1000,
                                  base::holder_description(options.command)));
@@ -114,7 +151,8 @@ Result<void> create(const Path& folder, const OpenOptions& options, const Object
   for (const char* name : {"incoming", "backup"}) {
     HR_TRY(make_folder(folder / name, options));
   }
-  HR_TRY(auto database, Database::open(folder / "registry.db", {.mode = DatabaseMode::create}));
+  HR_TRY(auto database,
+         Database::open(folder / "registry.db", {.mode = DatabaseMode::create, .file_mode = mode}));
   HR_TRY(database->execute("PRAGMA journal_mode=WAL"));
   HR_TRY(const int64_t application, database->integer("PRAGMA application_id"));
   if (application == 0) {
@@ -125,16 +163,18 @@ Result<void> create(const Path& folder, const OpenOptions& options, const Object
   }
   HR_TRY(const SchemaState schema, read_schema(database.get()));
   fault::point("create.before_format");
-  return base::replace_file(folder / "FORMAT", std::string(kFormatLine) + schema.uuid + "\n", 0600);
+  return base::replace_file(folder / "FORMAT", std::string(kFormatLine) + schema.uuid + "\n", mode);
 }
 
 }  // namespace
 
 Result<Path> registry_path(std::string_view option) {
   if (!option.empty()) {
+    HR_TRY(check_local(option));
     return Path(option);
   }
   if (const auto from_environment = base::environment("HEADRACE_REGISTRY")) {
+    HR_TRY(in_context(check_local(*from_environment), "HEADRACE_REGISTRY"));
     return Path(*from_environment);
   }
   if (const auto data = base::environment("XDG_DATA_HOME")) {
@@ -154,7 +194,9 @@ std::vector<std::string> push_targets() {
   return named && !off ? std::vector<std::string>{"mlflow"} : std::vector<std::string>{};
 }
 
-Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& options) {
+Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& given) {
+  OpenOptions options = given;
+  options.push_to = given.push_to.value_or(push_targets());
   std::error_code code;
   Path folder = std::filesystem::absolute(folder_given, code);  // later chdir must not matter
   if (folder.filename().empty()) {
@@ -183,6 +225,7 @@ Result<Registry> Registry::open(const Path& folder_given, const OpenOptions& opt
     }
   }
   HR_TRY(check_filesystem(folder));
+  options.shared_group = options.shared_group || is_shared(folder);
   auto state = std::make_shared<State>(folder, options);
   HR_TRY(state->uuid, read_format(folder));
   if (state->uuid.empty()) {

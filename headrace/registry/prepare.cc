@@ -13,7 +13,7 @@ namespace headrace::registry {
 
 namespace {
 
-constexpr std::string_view kLibrary = "headrace";
+constexpr std::string_view kLibrary = "headrace " HEADRACE_VERSION;
 
 Error bad(const NewVersion& version, const std::string& what) {
   return Error{Errc::invalid_argument, "registry: adding " + version.name + ": " + what};

@@ -56,6 +56,12 @@ Result<Reference> parse_reference(std::string_view text) {
   if (text.substr(0, 4) == "run:") {
     return parse_run_item(text, text.substr(4));
   }
+  if (text.substr(0, 8) == "models:/") {
+    return Error{Errc::unsupported,
+                 "registry: " + json_quote(text.substr(0, 600)) +
+                     " is a model of MLflow; headrace.registry.open().fetch() in Python takes it "
+                     "into a registry, where it is named NAME:VERSION or NAME@alias"};
+  }
   Reference reference;
   const size_t mark = text.find_first_of(":@");
   const std::string_view name = text.substr(0, mark);

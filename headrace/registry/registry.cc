@@ -120,7 +120,7 @@ Result<std::vector<Version>> Registry::add_all(std::span<const NewVersion> versi
   std::vector<PreparedVersion> prepared;
   for (const NewVersion& version : versions) {
     HR_TRY(auto one, prepare_version(version));
-    one.push_to = state_->options.push_to;
+    one.push_to = *state_->options.push_to;
     prepared.push_back(std::move(one));
   }
   HR_TRY(state_->add_prepared(prepared));

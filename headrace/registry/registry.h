@@ -41,11 +41,23 @@ struct OpenOptions {
   bool read_only = false;  ///< never writes, never migrates; every change is `invalid_argument`
   base::Micros lock_timeout = std::chrono::seconds(30);
   Durability durability = Durability::power_loss;
-  bool shared_group = false;         ///< new folders get mode 2770 instead of 0700
+  /// A new registry is its group's: folders 2770 and files 0660 instead of 0700 and 0600. One that
+  /// is there is found to be so by its folder's mode.
+  bool shared_group = false;
   std::string command = "headrace";  ///< stands in writer.lock for those who wait
   base::Board* board =
       nullptr;  ///< where registry.* is counted, if anywhere; outlives the registry
-  std::vector<std::string> push_to = {};  ///< targets that get a `push` row with every version
+  /// Targets that get a `push` row with every version; not given: push_targets().
+  std::optional<std::vector<std::string>> push_to = {};
+};
+
+/// How a run ended, for the versions that it registered.
+struct RunEnd {
+  std::string run = {};              ///< its uid
+  std::string status = {};           ///< "Succeeded", "Failed", "Cancelled"
+  std::string pipeline_digest = {};  ///< hex, BLAKE2b-256 of the document; "" = as it stands
+  base::Micros started{0};           ///< 0 = as it stands
+  base::Micros ended{0};
 };
 
 struct TarOptions {
@@ -114,6 +126,8 @@ class HR_API Registry {
   /// name.
   Result<void> set_tags(const Reference& reference, std::span<const Pair> set,
                         std::span<const std::string> removed);
+  /// Note the end of a run; nothing happens when no version came of it. A resumed run ends again.
+  Result<void> end_run(const RunEnd& end);
   Result<void> set_description(std::string_view name, std::string_view text);
 
   /// Hide one version; `gc` takes its files later. A bare name is `invalid_argument`. A version
@@ -141,6 +155,8 @@ class HR_API Registry {
   /// that cannot be taken goes to `conflicts` and stops no other.
   Result<ImportReport> import_incoming(const Path& folder);
 
+  /// Hand-overs to `target` ("" = all). A change of an alias asks again for the versions that it
+  /// left and reached; that of a deleted version is listed only until its aliases went there.
   Result<std::vector<Push>> pushes(std::string_view target, bool unfinished_only,
                                    int64_t limit) const;
   Result<void> record_push(const Push& push);

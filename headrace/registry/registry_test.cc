@@ -14,6 +14,14 @@ namespace headrace::registry {
 
 namespace {
 
+unsigned mode_of(const Path& path) {
+  return static_cast<unsigned>(std::filesystem::status(path).permissions());
+}
+
+}  // namespace
+
+namespace {
+
 std::span<const std::byte> bytes_of(const std::vector<float>& values) {
   return std::as_bytes(std::span(values));
 }
@@ -122,6 +130,59 @@ TEST_CASE("the same once key gives the version that exists, other content is a m
   REQUIRE(!third.ok());
   CHECK(third.error().code() == Errc::mismatch);
   CHECK(registry->count({}).value_or(0) == 1);
+}
+
+TEST_CASE("a place that is no folder makes none of its name") {
+  for (const char* place : {"mlflow:", "mlflow:http://h", "s3://bucket/r", "file:///r"}) {
+    CAPTURE(place);
+    CHECK(code_of(registry_path(place)) == Errc::unsupported);
+  }
+  for (const char* place : {"./mlflow:", "/a:b", "a/b:c", "r"}) {
+    CAPTURE(place);
+    CHECK(must(registry_path(place)) == Path(place));
+  }
+  CHECK(code_of(parse_reference("models:/m@champion")) == Errc::unsupported);
+}
+
+TEST_CASE("a registry's files are its user's alone, also in a folder that others may look into") {
+  TestFolder folder;
+  const Path place = folder.path() / "r";
+  std::filesystem::create_directory(place);
+  std::filesystem::permissions(place, std::filesystem::perms(0755));
+  {
+    Registry registry = open_registry(place);
+    must(registry.add(test_model("m", {1.0F}).version));
+  }
+  Registry registry = open_registry(place);
+  must(registry.add(test_model("m", {2.0F}).version));
+  for (const char* name :
+       {"registry.db", "registry.db-wal", "registry.db-shm", "writer.lock", "FORMAT"}) {
+    CAPTURE(name);
+    CHECK(mode_of(place / name) == 0600);
+  }
+  for (const char* name : {"objects", "tmp", "trash", "incoming", "backup"}) {
+    CAPTURE(name);
+    CHECK(mode_of(place / name) == 0700);
+  }
+  must(registry.backup(folder.path() / "copy"));
+  CHECK(mode_of(folder.path() / "copy" / "registry.db") == 0600);
+}
+
+TEST_CASE("a registry that was made for a group stays the group's") {
+  TestFolder folder;
+  const Path place = folder.path() / "r";
+  must(open_registry(place, {.shared_group = true}).add(test_model("m", {1.0F}).version));
+  Registry registry = open_registry(place);  // need not be said again
+  must(registry.add(test_model("m", {2.0F}).version));
+  CHECK(mode_of(place) == 02770);
+  for (const char* name :
+       {"registry.db", "registry.db-wal", "registry.db-shm", "writer.lock", "FORMAT"}) {
+    CAPTURE(name);
+    CHECK(mode_of(place / name) == 0660);
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(place / "objects")) {
+    CHECK(mode_of(entry.path()) == 02770);
+  }
 }
 
 }  // namespace headrace::registry

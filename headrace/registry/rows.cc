@@ -138,7 +138,7 @@ std::string version_select(bool with_header) {
              "SELECT v.id, v.uid, m.name, v.version, v.state, v.once, v.item, v.attempt, "
              "v.data_hash, v.kind, v.created_us, v.deleted_us, r.uid, r.kind, r.parent_uid, "
              "r.pipeline_digest, r.code_version, r.environment, s.url, s.format, s.version, "
-             "s.digest, s.rows, p.uid") +
+             "s.digest, s.rows, p.uid, r.status, r.started_us, r.ended_us") +
          (with_header ? ", v.header" : "") +
          " FROM model m JOIN version v ON v.model_id=m.id LEFT JOIN run r ON r.id=v.run_id "
          "LEFT JOIN snapshot s ON s.id=v.snapshot_id LEFT JOIN version p ON p.id=v.parent_id ";
@@ -172,8 +172,11 @@ Version read_row(const Statement& row, bool with_header) {
                                           row.is_null(22) ? -1 : row.integer(22)};
   }
   version.parent = base::hex(row.blob(23));
-  if (with_header && !row.is_null(24)) {
-    version.header = parse_json(row.text(24)).value_or(Json());
+  version.lineage.run_status = row.text(24);
+  version.lineage.run_started = base::Micros(row.integer(25));
+  version.lineage.run_ended = base::Micros(row.integer(26));
+  if (with_header && !row.is_null(27)) {
+    version.header = parse_json(row.text(27)).value_or(Json());
   }
   return version;
 }

@@ -17,11 +17,18 @@ Json pairs_json(const std::vector<Pair>& pairs) {
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
+Json time_or_null(base::Micros time) {
+  return time.count() == 0 ? Json() : Json(base::utc_text(time, 6));
+}
+
 Json lineage_json(const Version& version) {
   const Lineage& lineage = version.lineage;
   Json out = Json::object({{"run", text_or_null(lineage.run)},
                            {"run_kind", text_or_null(lineage.run_kind)},
                            {"parent_run", text_or_null(lineage.parent_run)},
+                           {"run_status", text_or_null(lineage.run_status)},
+                           {"run_started", time_or_null(lineage.run_started)},
+                           {"run_ended", time_or_null(lineage.run_ended)},
                            {"item", text_or_null(lineage.item)},
                            {"attempt", lineage.attempt == 0 ? Json() : Json(lineage.attempt)},
                            {"code_version", text_or_null(lineage.code_version)},

@@ -53,7 +53,10 @@ struct Lineage {
   std::string item = {};  ///< key of the series
   int64_t attempt = 0;
   std::optional<TableSnapshot> table = {};
-  std::string data_hash = {};  ///< 32 hex digits: XXH3-128 of the rows used
+  std::string data_hash = {};   ///< 32 hex digits: XXH3-128 of the rows used
+  std::string run_status = {};  ///< once the run has ended; `Registry::end_run` sets it
+  base::Micros run_started{0};  ///< read only, as `run_ended`; 0 = unknown
+  base::Micros run_ended{0};
 };
 
 /// A file that belongs to a version. When `file` is set its bytes are copied in, else `bytes`
@@ -234,6 +237,10 @@ struct Push {
   base::Micros next{0};
   Json remote = {};
   std::string error = {};
+  bool deleted = false;  ///< the version: what is left to hand over is that its aliases went
+  /// For `record_push`: `next` as it was read. Where the row has another by now, more was asked for
+  /// meanwhile, and the row stays as it is.
+  std::optional<base::Micros> seen = {};
 };
 
 }  // namespace headrace::registry

@@ -103,7 +103,7 @@ void Writer::run_one(Request* request) {
 Result<void> Writer::commit_batch(const Request& own, std::vector<Request*>* batch) {
   const base::Micros begun = base::system_clock().monotonic();
   HR_TRY(auto lock, base::FileLock::acquire(options_.lock_file, own.deadline.left().count() / 1000,
-                                            base::holder_description(options_.command)));
+                                            base::holder_description(options_.command), 0600));
   const base::Micros locked = base::system_clock().monotonic();
   options_.lock_wait_seconds.observe(locked - begun);
   fault::point("writer.locked");
@@ -144,7 +144,7 @@ Result<void> Writer::exclusive(const std::function<Result<void>(Database*)>& bod
   }
   const auto work = [&]() -> Result<void> {
     HR_TRY(auto lock, base::FileLock::acquire(options_.lock_file, deadline.left().count() / 1000,
-                                              base::holder_description(options_.command)));
+                                              base::holder_description(options_.command), 0600));
     HR_TRY(connection());
     return body(database_.get());
   };

@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace import _cli, registry
-from headrace._errors import Error, InvalidArgument
+from headrace._errors import Error, InvalidArgument, IoError, Timeout
 from headrace._version import __version__
 
 if TYPE_CHECKING:
     import pandas
 
 QUANTILES = (0.1, 0.5, 0.9)
+# One call of predict; servers of MLflow give up on a request long before.
+PREDICT_SECONDS = 600.0
 
 
 def write_folder(
@@ -185,6 +187,23 @@ class PushedModels:
             words += ["--seed", str(int(params["seed"]))]
         if params.get("quantiles") is not None:
             words += ["--quantiles", ",".join(str(float(q)) for q in params["quantiles"])]
-        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ})
+        try:
+            done = subprocess.run(
+                words,
+                capture_output=True,
+                text=True,
+                env={**os.environ},
+                stdin=subprocess.DEVNULL,
+                timeout=PREDICT_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise Timeout(
+                f"headrace forecast predict did not end within {PREDICT_SECONDS} s; "
+                "ask for fewer items at a time, or a smaller num_samples"
+            ) from None
+        except OSError as error:
+            raise IoError(
+                f"{words[0]} cannot be started: {error.strerror}; install headrace again"
+            ) from error
         if done.returncode != 0:
             raise Error(done.stderr.strip() or f"headrace forecast predict: {done.returncode}")

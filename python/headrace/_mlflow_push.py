@@ -8,9 +8,11 @@ that name what they mirror, so that a push which was cut off anywhere is simply 
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -24,7 +26,8 @@ from statistics import mean, median, quantiles
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from headrace import _mlflow_model, registry
+from headrace import _mlflow_aliases, _mlflow_model, registry
+from headrace._errors import Error, InvalidArgument
 
 TARGET = "mlflow"
 # What servers enforce per call (mlflow.utils.validation); in-process stores do not, so always keep.
@@ -40,13 +43,39 @@ BACKOFF_MAX_S = 600.0
 # A run to which something is always added is pushed all the same after so many settling times.
 SETTLE_TIMES_MAX = 60
 PENDING_MAX = 1_000_000
+# A run of MLflow per item: above this its pages and its server no longer serve.
+ITEM_RUNS_MAX = 1000
+INTERRUPTED = 130
+# What is cut off by Ctrl-C is undone (folders) within this, or left.
+INTERRUPT_GRACE_S = 0.5
 
 T = TypeVar("T")
 
 
 def main(arguments: list[str]) -> int:
-    """Parse, connect, drain; 0 when nothing is left, 1 when something is, 2 for wrong use."""
-    options = _options(arguments)
+    """Parse, connect, drain; 0 when nothing is left, 1 when something is, 2 for wrong use.
+
+    130 when interrupted: what was not recorded as done is found in MLflow by the next push.
+    """
+    signal.signal(signal.SIGINT, _on_interrupt)
+    signal.signal(signal.SIGTERM, _on_interrupt)
+    try:
+        return _run(_options(arguments))
+    except Error as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)  # the client's threads may hang in a request
+
+
+def _on_interrupt(number: int, frame: object) -> None:
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(INTERRUPTED))
+    signal.setitimer(signal.ITIMER_REAL, INTERRUPT_GRACE_S)
+    raise KeyboardInterrupt
+
+
+def _run(options: argparse.Namespace) -> int:
     if os.environ.get("HEADRACE_MLFLOW") == "off":
         print("headrace: MLflow is off (HEADRACE_MLFLOW=off)", file=sys.stderr)
         return 0
@@ -60,6 +89,8 @@ def main(arguments: list[str]) -> int:
     r = registry.open(options.registry, create=False)
     if options.all:
         r.request_push(options.pattern, TARGET)
+    if options.force:
+        _ask_again_for_foreign(r)
     registry_uri = os.environ.get("MLFLOW_REGISTRY_URI")
     mirror = Mirror(mlflow, uri, registry_uri, force=options.force)
     while True:
@@ -70,6 +101,13 @@ def main(arguments: list[str]) -> int:
         time.sleep(5.0)
 
 
+def _ask_again_for_foreign(r: registry.Registry) -> None:
+    """Aliases that were left as somebody set them in MLflow: once more, for --force."""
+    for push in r.pushes(TARGET, unfinished_only=False, limit=PENDING_MAX):
+        if push["state"] == "done" and (push["remote"] or {}).get("foreign_aliases"):
+            r.record_push({**push, "state": "waiting", "next_us": 0})
+
+
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="headrace models push")
     commands = parser.add_subparsers(required=True)
@@ -77,6 +115,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     push.add_argument("--registry", default="")
     push.add_argument("--mlflow", default="")
     push.add_argument("--pattern", default="")
+    push.add_argument("--run", default="")
     push.add_argument("--items", choices=("bundle", "runs"), default="bundle")
     push.add_argument("--give-up", type=float, default=7 * 86400.0)
     push.add_argument("--settle", type=float, default=60.0)
@@ -133,6 +172,8 @@ class Unit:
     of_items: bool
     others: list[dict[str, Any]] = field(default_factory=list)
     """Pushes of the same items whose time has not come: done too once the unit is."""
+    gone: dict[str, Any] | None = None
+    """Of a deleted version: what it is in MLflow, where its aliases must go."""
 
 
 def _units(
@@ -141,16 +182,24 @@ def _units(
     # Looked up are due pushes alone: with --follow the others are many, and stay for long.
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     waiting: dict[str, dict[str, Any]] = {}
+    counts: dict[str, int] = {}
     for push in pending:
         if not _is_due(push, now_s):
             waiting[push["uid"]] = push
+            continue
+        if push["deleted"]:
+            gone = push["remote"]
+            name = gone.get("of") or push["reference"].rpartition(":")[0]
+            yield Unit(name, push["uid"], [], [push], None, bool(gone.get("items")), gone=gone)
             continue
         version = r.get(f"uid:{push['uid']}")
         run, item = version.lineage["run"], version.lineage["item"]
         if items == "bundle" and run and item and "/" in version.name:
             groups[run, version.name.rpartition("/")[0]].append(push)
-        else:
-            yield Unit(version.name, version.uid, [version], [push], run, False)
+            continue
+        if run and item and items == "runs":
+            _check_item_runs(r, run, counts)
+        yield Unit(version.name, version.uid, [version], [push], run, False)
     for (run, prefix), due in groups.items():
         newest: dict[str, registry.Version] = {}
         others: list[dict[str, Any]] = []
@@ -164,6 +213,16 @@ def _units(
         # The same set has the same uid, before and after a crash: MLflow is asked for it first.
         digest = blake2b(",".join(sorted(v.uid for v in versions)).encode(), digest_size=16)
         yield Unit(prefix, digest.hexdigest(), versions, due, run, True, others)
+
+
+def _check_item_runs(r: registry.Registry, run: str, counts: dict[str, int]) -> None:
+    if run not in counts:
+        counts[run] = sum(1 for version in r.list(run=run) if version.lineage["item"])
+    if counts[run] > ITEM_RUNS_MAX:
+        raise InvalidArgument(
+            f"run {run} has {counts[run]} items; --items runs makes a run of MLflow for each, for "
+            f"{ITEM_RUNS_MAX} at most; push it with --items bundle"
+        )
 
 
 def _is_due(push: Mapping[str, Any], now_s: float) -> bool:
@@ -193,7 +252,7 @@ def _waits_for_more(unit: Unit, settle_s: float, now_s: float) -> bool:
 def drain(r: registry.Registry, mirror: Mirror, options: argparse.Namespace) -> Report:
     """Push what is due; an unreachable server ends the pass, another error only its unit."""
     now_s = time.time()
-    pending = r.pushes(TARGET, unfinished_only=True, limit=PENDING_MAX)
+    pending = _pending(r, options)
     report = Report()
     for unit in _units(r, pending, options.items, now_s):
         if options.follow and _waits_for_more(unit, options.settle, now_s):
@@ -211,11 +270,20 @@ def drain(r: registry.Registry, mirror: Mirror, options: argparse.Namespace) -> 
             continue
         for push in [*unit.due, *unit.others]:
             done = {**push, "state": "done", "tries": push["tries"] + 1, "remote": remote}
-            r.record_push({**done, "error": ""})
+            # Should an alias have changed meanwhile, it stays due.
+            r.record_push({**done, "error": "", "seen_us": push["next_us"]})
         report.pushed.append(f"{unit.name} -> {remote['name']} version {remote['version']}")
     report.notes = mirror.take_notes()
-    report.left = len(r.pushes(TARGET, unfinished_only=True, limit=PENDING_MAX))
+    report.left = len(_pending(r, options))
     return report
+
+
+def _pending(r: registry.Registry, options: argparse.Namespace) -> list[dict[str, Any]]:
+    pending = r.pushes(TARGET, unfinished_only=True, limit=PENDING_MAX)
+    if not options.run:
+        return pending
+    uids = {version.uid for version in r.list(run=options.run)}
+    return [push for push in pending if push["uid"] in uids]
 
 
 def _note_failure(r: registry.Registry, unit: Unit, error: Exception, give_up_s: float) -> None:
@@ -274,6 +342,8 @@ class Mirror:
 
     def push(self, r: registry.Registry, unit: Unit) -> dict[str, Any]:
         """Mirror one unit; what is there already is found by its tag."""
+        if unit.gone is not None:
+            return self._take_aliases(r, unit, unit.gone)
         name = self._registered_model(unit.name)
         found = self._find_version(name, unit.uid)
         if found is None:
@@ -291,8 +361,32 @@ class Mirror:
             found = self._find_version(name, unit.uid)
             if found is None:
                 raise RuntimeError(f"MLflow reported version of {name} as made, but has none")
-        self._aliases(name, found, unit)
-        return {"name": name, "version": found.version, "run_id": found.run_id}
+        ours = set.intersection(*(set(v.aliases) for v in unit.versions))
+        foreign = self._aliases(r, unit, name, str(found.version), ours)
+        return {
+            "name": name,
+            "version": found.version,
+            "run_id": found.run_id,
+            "of": unit.name,
+            "items": unit.of_items,
+            "foreign_aliases": foreign,
+        }
+
+    def _take_aliases(
+        self, r: registry.Registry, unit: Unit, gone: dict[str, Any]
+    ) -> dict[str, Any]:
+        self._aliases(r, unit, gone["name"], str(gone["version"]), set())
+        return gone
+
+    def _aliases(
+        self, r: registry.Registry, unit: Unit, name: str, version: str, wanted: set[str]
+    ) -> list[str]:
+        run = (unit.run or "") if unit.of_items else None
+        elsewhere = _mlflow_aliases.stands_on_another(r, unit.name, run)
+        aliases = _mlflow_aliases.Aliases(name, version, wanted, elsewhere, r.uuid)
+        aliases.hand_over(self._client, self._force)
+        self._notes += aliases.notes
+        return aliases.foreign
 
     # Registered models and versions.
 
@@ -336,23 +430,6 @@ class Mirror:
             self._client.delete_model_version(name, extra.version)
         return found[0] if found else None
 
-    def _aliases(self, name: str, version: Any, unit: Unit) -> None:  # noqa: ANN401
-        ours = set.intersection(*(set(v.aliases) for v in unit.versions))
-        for alias in sorted(ours):
-            try:
-                there = self._client.get_model_version_by_alias(name, alias)
-            except self._mlflow.exceptions.MlflowException:
-                there = None
-            if there is not None and there.version == version.version:
-                continue
-            if there is not None and "headrace.uid" not in there.tags and not self._force:
-                self._notes.append(
-                    f"MLflow's {name}@{alias} points to version {there.version}, which is not "
-                    "ours; it stays (--force overwrites it)"
-                )
-                continue
-            self._client.set_registered_model_alias(name, alias, version.version)
-
     # Runs.
 
     def _experiment(self, name: str) -> str:
@@ -384,6 +461,7 @@ class Mirror:
                 identity[0]: identity[1],
                 "mlflow.source.name": "headrace",
                 "mlflow.source.type": "LOCAL",
+                "mlflow.user": _user(),
                 **tags,
             }
             run = self._client.create_run(experiment, tags=all_tags, run_name=name)
@@ -440,6 +518,13 @@ class Mirror:
         self._client.log_inputs(run_id, [self._entities.DatasetInput(dataset, [])])
 
 
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"uid {os.getuid()}"
+
+
 def _version_tags(unit: Unit) -> dict[str, str]:
     tags = {"headrace.uid": unit.uid, "headrace.name": unit.name}
     if unit.of_items:
@@ -465,7 +550,7 @@ def _metrics_of(unit: Unit) -> tuple[dict[str, tuple[float, int]], dict[str, str
     metrics: dict[str, tuple[float, int]] = {}
     if not unit.of_items:
         for name, value in unit.versions[0].metrics.items():
-            metrics[_key(name)] = (value, 0)
+            metrics[_key(name)] = (value, unit.versions[0].metric_steps.get(name, 0))
             if value in (float("inf"), float("-inf")):
                 tags[f"headrace.metric.{_key(name)}"] = "Infinity" if value > 0 else "-Infinity"
         return metrics, tags

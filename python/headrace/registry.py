@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Union, runtime_checkable
@@ -84,6 +84,8 @@ class Version:
     lineage: dict[str, Any]
     artifacts: tuple[dict[str, Any], ...]
     header: dict[str, Any] | None
+    metric_steps: dict[str, int] = field(default_factory=dict)
+    """The step at which a metric was taken, where it has one."""
 
     @property
     def reference(self) -> str:
@@ -203,7 +205,7 @@ class Registry:
         kind: str | None = None,
         header: Mapping[str, Any] | None = None,
         files: Mapping[str, str | os.PathLike[str] | bytes] | None = None,
-        metrics: Mapping[str, float] | None = None,
+        metrics: Mapping[str, float | tuple[float, int]] | None = None,
         params: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
         table: Mapping[str, Any] | str | None = None,
@@ -219,8 +221,9 @@ class Registry:
         `model` is a `Model`, one of `headrace.forecast`, a mapping of names to arrays, a
         safetensors file, or a file or folder of any kind (stored as it is, never executed or
         unpickled). `state_dict` takes torch tensors. `files` are further files by their name in
-        the version. With `once`, a second call
-        with the same key returns the version that exists; other weights under it are a `Mismatch`.
+        the version. A metric is a number, or a pair of it and the step where it was taken. With
+        `once`, a second call with the same key returns the version that exists; other weights
+        under it are a `Mismatch`.
 
         >>> import numpy, headrace.registry
         >>> r = headrace.registry.open("models")
@@ -263,8 +266,25 @@ class Registry:
         )
         return Bundle(writer, kind, parameters, scalars)
 
+    def fetch(self, reference: str) -> list_[Version]:
+        """Take what was pushed to MLflow into this registry: models:/NAME@ALIAS, models:/NAME/7.
+
+        Returns its version, or those of all items of a run. The server is MLFLOW_TRACKING_URI's; a
+        single version that is here already is not downloaded again. Needs the MLflow client.
+        """
+        from headrace import _mlflow_read
+
+        return _mlflow_read.fetch(self, reference)
+
     def get(self, reference: str) -> Version:
-        """Look a version up: NAME, NAME:7, NAME@alias, uid:HEX, run:RUN/ITEM."""
+        """Look a version up: NAME, NAME:7, NAME@alias, uid:HEX, run:RUN/ITEM or models:/."""
+        if reference.startswith("models:/"):
+            versions = self.fetch(reference)
+            if len(versions) != 1:
+                raise InvalidArgument(
+                    f"registry: {reference} has {len(versions)} items; take them by `fetch`"
+                )
+            return versions[0]
         return _version(self._handle.find(reference))
 
     def load(self, reference: str) -> Model:
@@ -525,17 +545,21 @@ def open(
     read_only: bool = False,
     lock_timeout: float = 30.0,
     push_to: Sequence[str] | None = None,
+    shared_group: bool = False,
 ) -> Registry:
     """Open a registry folder (default: HEADRACE_REGISTRY, else the user's), making it if needed.
 
     `lock_timeout` is in seconds: how long a change waits for other writers. `push_to` names the
     registries that each new version is to be handed to (`headrace models push` does it); by default
-    "mlflow" when MLFLOW_TRACKING_URI is set and HEADRACE_MLFLOW is not "off".
+    "mlflow" when MLFLOW_TRACKING_URI is set and HEADRACE_MLFLOW is not "off". With `shared_group`
+    a new registry may be read and written by its group; else by nobody but the user.
     """
     if push_to is None:
         push_to = native.registry_push_targets()
     folder = "" if url is None else os.fspath(url)
-    handle = native.Registry.open(folder, create, read_only, lock_timeout, list(push_to))
+    handle = native.Registry.open(
+        folder, create, read_only, lock_timeout, list(push_to), shared_group
+    )
     registry = Registry(handle)
     _guard(registry.folder / "registry.db")
     return registry
@@ -573,7 +597,7 @@ def _document(
     kind: str | None = None,
     header: Mapping[str, Any] | None = None,
     files: Mapping[str, str | os.PathLike[str] | bytes] | None = None,
-    metrics: Mapping[str, float] | None = None,
+    metrics: Mapping[str, float | tuple[float, int]] | None = None,
     params: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
     table: Mapping[str, Any] | str | None = None,
@@ -591,7 +615,7 @@ def _document(
         "name": name,
         "kind": kind or found_kind,
         "header": dict(header or {}),
-        "metrics": [[key, _number(value)] for key, value in (metrics or {}).items()],
+        "metrics": [_metric(key, value) for key, value in (metrics or {}).items()],
         "params": [[key, str(value)] for key, value in (params or {}).items()],
         "tags": [[key, value] for key, value in (tags or {}).items()],
         "lineage": _lineage(table, **lineage),
@@ -622,7 +646,14 @@ def _version(text: str) -> Version:
         lineage=row["lineage"],
         artifacts=tuple(row["artifacts"]),
         header=row.get("header"),
+        metric_steps=row.get("metric_steps", {}),
     )
+
+
+def _metric(name: str, value: float | tuple[float, int]) -> list[Any]:
+    if isinstance(value, tuple):
+        return [name, _number(value[0]), int(value[1])]
+    return [name, _number(value)]
 
 
 def _number(value: float) -> float | str:

@@ -223,7 +223,8 @@ Json push_json(const hr::Push& push) {
                        {"tries", push.tries},
                        {"next_us", int64_t{push.next.count()}},
                        {"remote", push.remote},
-                       {"error", push.error}});
+                       {"error", push.error},
+                       {"deleted", push.deleted}});
 }
 
 hr::Push push_from(const Json& json) {
@@ -237,6 +238,9 @@ hr::Push push_from(const Json& json) {
     push.remote = *remote;
   }
   push.error = json.get_string("error");
+  if (json.find("seen_us") != nullptr) {
+    push.seen = base::Micros(json.get_integer("seen_us"));
+  }
   return push;
 }
 
@@ -481,17 +485,19 @@ void bind_registry(nb::module_& m) {
       .def_static(
           "open",
           [](const std::string& folder, bool create, bool read_only, double lock_timeout,
-             const std::vector<std::string>& push_to) {
+             const std::vector<std::string>& push_to, bool shared_group) {
             hr::OpenOptions options;
             options.create = create;
             options.read_only = read_only;
             options.lock_timeout = base::Micros(static_cast<int64_t>(lock_timeout * 1e6));
             options.command = "python";
             options.push_to = push_to;
+            options.shared_group = shared_group;
             return new Handle(
                 or_throw(hr::Registry::open(or_throw(hr::registry_path(folder)), options)));
           },
-          "folder"_a, "create"_a, "read_only"_a, "lock_timeout"_a, "push_to"_a, release_gil())
+          "folder"_a, "create"_a, "read_only"_a, "lock_timeout"_a, "push_to"_a,
+          "shared_group"_a = false, release_gil())
       .def("folder", [](Handle& h) { return h.get().folder().string(); })
       .def("uuid", [](Handle& h) { return h.get().uuid(); })
       .def("add", &Handle::add, "version"_a, "tensors"_a, "artifacts"_a)

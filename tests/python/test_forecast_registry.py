@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 
 import headrace
 import small_lake
+from conftest import Run
 from headrace import forecast, registry
 
 
@@ -90,3 +93,34 @@ def test_objects_say_what_they_are(lake: Path, tmp_path: Path) -> None:
     model = r.load("all@champion")
     tensors = len(model.weights)
     assert repr(model) == f"<headrace.registry.Model all:1, kind deepar, {tensors} tensors>"
+
+
+@pytest.mark.parametrize("scope", ["--local", "--global"])
+def test_a_trained_model_knows_its_run_its_data_and_its_makers(
+    scope: str, tmp_path: Path, run_headrace: Run
+) -> None:
+    days = np.datetime64("2026-01-01") + np.arange(80)
+    rows = "".join(f"a,{day},{i % 7 + 1}\n" for i, day in enumerate(days))
+    (tmp_path / "t.csv").write_text("item_id,timestamp,target\n" + rows)
+    small = ["--hidden", "8", "--context", "7", "--epochs", "1", "--batches-per-epoch", "2"]
+    words = ["forecast", "train", "t.csv", scope, "--horizon", "7", "--model", "m", *small]
+    if scope == "--local":
+        words += ["--global-members", "0", "--dir", "runs"]
+    done = run_headrace(*words)
+    assert done.returncode == 0, done.stderr
+    r = registry.open(tmp_path / "registry")
+    [version] = r.list("m")
+    lineage = r.get(version.reference).lineage
+    assert lineage["run_status"] == "Succeeded"
+    assert lineage["run_started"] < lineage["run_ended"]
+    assert re.fullmatch("[0-9a-f]{32}", lineage["data_hash"])
+    assert lineage["environment"]["headrace"] == headrace.__version__
+    assert set(lineage["environment"]) == {"headrace", "arrow", "os", "machine", "cpu"}
+    if version.artifacts:
+        assert r.load("m/a" if scope == "--local" else "m").header["library"] == (
+            f"headrace {headrace.__version__}"
+        )
+    if scope == "--local":
+        [document] = (tmp_path / "runs").glob("m-*.json")
+        digest = hashlib.blake2b(document.read_bytes(), digest_size=32).hexdigest()
+        assert lineage["pipeline_digest"] == digest

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -139,7 +141,7 @@ def test_a_version_arrives_with_everything_it_has(
         r,
         "load/house 1",
         1,
-        metrics={"mase": 0.9, "nan": float("nan"), "up": float("inf"), "a/b(c)": 1.0},
+        metrics={"mase": (0.9, 120), "nan": float("nan"), "up": float("inf"), "a/b(c)": 1.0},
         params={**params, "long": long},
         tags={"team": "energy"},
         table={"url": "s3://key:secret@bucket/lake?token=t", "format": "parquet", "rows": 7},
@@ -163,11 +165,12 @@ parent = client.get_run(data.tags["mlflow.parentRunId"]).data.tags["headrace.run
 inputs = [[i.dataset.name, i.dataset.source] for i in run.inputs.dataset_inputs]
 files = [f.path for f in client.list_artifacts(given["run"])]
 long = client.list_artifacts(given["run"], "params")[0].path
-print(json.dumps([data.params, metrics, data.tags, alias, parent, inputs, files, long]))
+steps = [[m.value, m.step] for m in client.get_metric_history(given["run"], "mase")]
+print(json.dumps([data.params, metrics, data.tags, alias, parent, inputs, files, long, steps]))
 """,
         run=run_id,
     )
-    got_params, metrics, run_tags, alias, parent, inputs, files, long_path = run
+    got_params, metrics, run_tags, alias, parent, inputs, files, long_path, steps = run
     assert {k: got_params[k] for k in params} == {k: str(v) for k, v in params.items()}
     assert len(got_params["long"]) <= 6000
     assert "cut" in got_params["long"]
@@ -177,6 +180,8 @@ print(json.dumps([data.params, metrics, data.tags, alias, parent, inputs, files,
     assert metrics["a/b_c_"] == "1.0"
     assert run_tags["headrace.metric.up"] == "Infinity"
     assert run_tags["team"] == "energy"
+    assert run_tags["mlflow.user"] == getpass.getuser()
+    assert steps == [[0.9, 120]]
     assert str(alias) == "1"
     assert parent == "run-1"
     assert "secret" not in json.dumps(inputs)
@@ -347,6 +352,46 @@ def test_following_a_run_makes_one_version_of_each_settled_set(
     assert {(row["state"], str(row["remote"]["version"])) for row in rows} == {("done", "2")}
 
 
+@pytest.mark.parametrize("moment", ["start", "pause", "push"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_following_ends_at_once_when_interrupted(
+    moment: str, number: int, r, headrace_binary, environment, server
+) -> None:
+    name = f"stop-{moment}-{number}"
+    if moment == "push":
+        for i in range(40):
+            add(r, f"{name}/m{i}", i, params={f"p{k}": k for k in range(100)})
+    else:
+        add(r, name, 1)
+    r.request_push("", "mlflow")
+    process = subprocess.Popen(
+        [str(headrace_binary), "models", "push", "--follow", "--mlflow", server.uri],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment, "HEADRACE_REGISTRY": str(r.folder)},
+    )
+    try:
+        deadline = time.monotonic() + 120
+        enough = {"start": 10**9, "pause": 0, "push": 37}[moment]
+        while len(r.pushes("mlflow")) > enough:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.3)
+        began = time.monotonic()
+        process.send_signal(number)
+        code = process.wait(30)
+        took_s = time.monotonic() - began
+        errors = process.stderr.read()
+    finally:
+        process.kill()
+        process.wait(30)
+    assert code == 130, errors
+    assert "Traceback" not in errors
+    assert took_s < 1.0
+    assert all(row["state"] == "waiting" for row in r.pushes("mlflow"))
+
+
 def test_names_that_meet_in_mlflow_are_kept_apart(
     r, run_headrace, environment, server, ask
 ) -> None:
@@ -358,6 +403,76 @@ def test_names_that_meet_in_mlflow_are_kept_apart(
     assert len(names) == 2
     assert names[0] == "meet.a"
     assert names[1].startswith("meet.a-")
+
+
+ALIASES = """
+model = client.get_registered_model(given["name"])
+print(json.dumps({alias: int(version) for alias, version in model.aliases.items()}))
+"""
+
+
+def told(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What we said on stderr; the client says more."""
+    return [line for line in done.stderr.splitlines() if line.startswith("headrace: ")]
+
+
+SET_ALIAS = """
+client.set_registered_model_alias(given["name"], given["alias"], given["version"])
+print(json.dumps(1))
+"""
+
+
+def test_alias_changes_after_a_push_arrive_with_the_next(
+    r, run_headrace, environment, server, ask
+) -> None:
+    def push(*words: str) -> None:
+        done = run_headrace("models", "push", "--mlflow", server.uri, *words, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert told(done) == []
+
+    for i in range(3):
+        add(r, "moved", i)
+    r.alias("moved:1", "champion")
+    push("--all")
+    assert ask(ALIASES, name="moved") == {"champion": 1}
+
+    r.alias("moved:1", "prod")
+    r.alias("moved", "champion", remove=True)
+    push()
+    assert ask(ALIASES, name="moved") == {"prod": 1}
+
+    r.alias("moved:3", "prod")
+    r.alias("moved:2", "champion")
+    push()
+    assert ask(ALIASES, name="moved") == {"prod": 3, "champion": 2}
+
+    r.delete("moved:2", force=True)
+    push()
+    assert ask(ALIASES, name="moved") == {"prod": 3}
+
+
+def test_the_alias_of_a_run_moves_with_its_items(r, run_headrace, environment, server, ask) -> None:
+    def push() -> None:
+        done = run_headrace("models", "push", "--all", "--mlflow", server.uri, env=environment)
+        assert done.returncode == 0, done.stderr
+
+    def add_run(run: str) -> None:
+        for i in range(2):
+            add(r, f"fleet/H{i}", i, run=run, item=f"H{i}")
+
+    add_run("run-a")
+    for i in range(2):
+        r.alias(f"fleet/H{i}:1", "champion")
+    push()
+    assert ask(ALIASES, name="fleet") == {"champion": 1}
+    add_run("run-b")
+    for i in range(2):
+        r.alias(f"fleet/H{i}:2", "champion")
+    push()
+    assert ask(ALIASES, name="fleet") == {"champion": 2}
+    r.alias("fleet/H0", "champion", remove=True)
+    push()
+    assert ask(ALIASES, name="fleet") == {}
 
 
 def test_a_foreign_alias_stays_unless_forced(r, run_headrace, environment, server, ask) -> None:
@@ -376,10 +491,188 @@ print(json.dumps(1))
     )
     add(r, "foreign", 1)
     r.alias("foreign:1", "champion")
-    push = ("models", "push", "--all", "--mlflow", server.uri)
+    push = ("models", "push", "--mlflow", server.uri)
+    done = run_headrace(*push, "--all", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "champion of foreign was set in MLflow, to version 1" in done.stderr
+    assert "--force" in done.stderr
+    assert ask(ALIASES, name="foreign") == {"champion": 1}
+    done = run_headrace(*push, env=environment)
+    assert (done.returncode, told(done)) == (0, [])  # told once
+    done = run_headrace(*push, "--force", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert ask(ALIASES, name="foreign") == {"champion": 2}
+
+
+@pytest.mark.parametrize("change", ["moved", "removed"])
+def test_an_alias_that_was_changed_in_mlflow_is_told_and_stays(
+    change: str, r, run_headrace, environment, server, ask
+) -> None:
+    name = f"theirs-{change}"
+    for i in range(3):
+        add(r, name, i)
+    r.alias(f"{name}:1", "champion")
+    push = ("models", "push", "--mlflow", server.uri)
+    assert run_headrace(*push, "--all", env=environment).returncode == 0
+    assert ask(ALIASES, name=name) == {"champion": 1}
+    if change == "moved":  # to a version that is ours too
+        ask(SET_ALIAS, name=name, alias="champion", version="2")
+        there = {"champion": 2}
+    else:
+        ask("client.delete_registered_model_alias(given['name'], 'champion')\nprint(1)", name=name)
+        there = {}
+
+    r.alias(f"{name}:3", "champion")
     done = run_headrace(*push, env=environment)
     assert done.returncode == 0, done.stderr
-    assert "which is not ours" in done.stderr
+    assert f"champion of {name} was {change} in MLflow" in done.stderr
+    assert ask(ALIASES, name=name) == there
+    r.alias(name, "champion", remove=True)
+    done = run_headrace(*push, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert ask(ALIASES, name=name) == there
+
+    r.alias(f"{name}:3", "champion")
+    done = run_headrace(*push, "--force", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert ask(ALIASES, name=name) == {"champion": 3}
+    r.alias(f"{name}:1", "champion")  # from now on ours wins again
+    done = run_headrace(*push, env=environment)
+    assert (done.returncode, told(done)) == (0, [])
+    assert ask(ALIASES, name=name) == {"champion": 1}
+
+
+SERIES = "item_id,timestamp,target\n" + "".join(
+    f"{item},2026-{1 + day // 28:02}-{1 + day % 28:02},{level * (50 + day % 7)}\n"
+    for item, level in (("north", 1.0), ("south", 3.0))
+    for day in range(84)
+)
+TRAIN = (
+    *("forecast", "train", "sales.csv", "--horizon", "7"),
+    *("--global-members", "1", "--hidden", "8", "--context", "7", "--epochs", "1"),
+    *("--batches-per-epoch", "2"),
+)
+
+
+def test_what_was_pushed_is_read_back_into_another_registry(
+    r, run_headrace, environment, server, ask, tmp_path
+) -> None:
+    one = add(r, "back/one", 7, metrics={"mase": 0.5})
+    r.alias("back/one:1", "champion")
+    for i in range(2):
+        add(r, f"backs/H{i}", i, run="run-back", item=f"H{i}")
+    done = run_headrace("models", "push", "--all", "--mlflow", server.uri, env=environment)
+    assert done.returncode == 0, done.stderr
+    folder = str(tmp_path / "other")
+    got = ask(
+        """
+from headrace import registry
+r = registry.open(given["folder"])
+weights = r.load("models:/back.one@champion").weights["w"].tolist()
+again = r.get("models:/back.one/1").uid
+items = sorted(v.name for v in r.fetch("models:/backs/1"))
+errors = []
+for reference in ("models:/backs/1", "models:/nothing@champion", "models:/back.one"):
+    try:
+        r.get(reference)
+    except Exception as error:
+        errors.append([type(error).__name__, str(error)])
+print(json.dumps([weights, again, items, errors, len(list(r.list()))]))
+""",
+        folder=folder,
+    )
+    weights, again, items, errors, count = got
+    assert weights == [7.0] * 4
+    assert again == one.uid
+    assert items == ["backs/H0", "backs/H1"]
+    assert [kind for kind, _ in errors] == ["InvalidArgument", "NotFound", "InvalidArgument"]
+    assert "2 items" in errors[0][1]
+    assert "models:/NAME@ALIAS" in errors[2][1]
+    assert count == 3
+
+
+@pytest.mark.parametrize("scope", ["local", "global"])
+def test_a_training_hands_its_models_over_at_its_end(
+    scope: str, tmp_path, run_headrace, environment, server, ask
+) -> None:
+    (tmp_path / "sales.csv").write_text(SERIES)
+    model = f"end-{scope}"
+    words = [*TRAIN, "--model", model] + (["--global"] if scope == "global" else [])
+    env = {**environment, "MLFLOW_TRACKING_URI": server.uri}
+    done = run_headrace(*words, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith(f"pushed to MLflow: {model}"), done.stdout
+    assert ask(VERSIONS, name=model)
+    assert registry.open(tmp_path / "registry").pushes("mlflow") == []
+
+    off = {**env, "HEADRACE_MLFLOW": "off"}
+    done = run_headrace(*words, "--json", env=off)
+    assert done.returncode == 0, done.stderr
+    assert "MLflow" not in done.stderr
+    done = run_headrace(*words, "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    json.loads(done.stdout)
+    assert f"pushed to MLflow: {model}" in done.stderr
+
+
+def test_a_training_does_not_fail_with_mlflow(tmp_path, run_headrace, environment) -> None:
+    (tmp_path / "sales.csv").write_text(SERIES)
+
+    def train(python: str, uri: str) -> list[str]:
+        env = {**environment, "HEADRACE_PYTHON": python, "MLFLOW_TRACKING_URI": uri}
+        done = run_headrace(*TRAIN, env=env, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return [line for line in done.stderr.splitlines() if "MLflow" in line]
+
+    r = registry.open(tmp_path / "registry")
+    [line] = train(environment["HEADRACE_PYTHON"], "http://127.0.0.1:9")
+    assert "wait in the registry" in line
+    assert "headrace models push" in line
+    count = len(r.pushes("mlflow"))
+    assert count >= 2
+    [line] = train(sys.executable, "http://127.0.0.1:9")
+    assert "pip install mlflow-skinny" in line
+    assert "wait in the registry" in line
+    [line] = train("/nowhere/python", "http://127.0.0.1:9")
+    assert "/nowhere/python" in line
+    assert len(r.pushes("mlflow")) == 3 * count
+
+
+def test_ctrl_c_ends_the_hand_over_at_once(tmp_path, headrace_binary, environment) -> None:
+    (tmp_path / "sales.csv").write_text(SERIES)
+    with socket.socket() as silent:  # takes connections, answers nothing
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(
+            [str(headrace_binary), *TRAIN],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                **environment,
+                "MLFLOW_TRACKING_URI": uri,
+                "HEADRACE_REGISTRY": str(tmp_path / "registry"),
+            },
+        )
+        try:
+            silent.settimeout(60)
+            connection, _ = silent.accept()
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            code = process.wait(30)
+            took_s = time.monotonic() - began
+            errors = process.stderr.read()
+            connection.close()
+        finally:
+            process.kill()
+            process.wait(30)
+    assert code == 130, errors
+    assert took_s < 1.0
+    assert "wait in the registry" in errors
+    assert len(registry.open(tmp_path / "registry").pushes("mlflow")) >= 2
 
 
 def test_without_a_client_or_a_server_the_message_says_what_to_do(r, run_headrace) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from conftest import Run
-from headrace import _mlflow_model, mlflow, registry
+from headrace import IoError, Timeout, _cli, _mlflow_model, mlflow, registry
 
 
 @pytest.fixture
@@ -25,6 +25,36 @@ def sales(tmp_path: Path) -> pd.DataFrame:
     frame = pd.concat(frames, ignore_index=True)
     frame.to_csv(tmp_path / "sales.csv", index=False)
     return frame
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "text"),
+    [
+        ("#!/bin/sh\nexec sleep 60\n", Timeout, "did not end within 0.5 s"),
+        (None, IoError, "cannot be started"),
+    ],
+)
+def test_a_forecast_of_a_pushed_model_has_a_limit(
+    script: str | None,
+    error: type[Exception],
+    text: str,
+    tmp_path: Path,
+    sales: pd.DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    r = registry.open(tmp_path / "registry")
+    version = r.add("m", {"w": np.zeros(3, "f4")})
+    folder = tmp_path / "pushed"
+    folder.mkdir()
+    _mlflow_model.write_folder(folder, r, "m", [version], "0" * 32, "3.17.2")
+    program = tmp_path / "program"
+    if script is not None:
+        program.write_text(script)
+        program.chmod(0o755)
+    monkeypatch.setattr(_cli, "binary", lambda: program)
+    monkeypatch.setattr(_mlflow_model, "PREDICT_SECONDS", 0.5)
+    with pytest.raises(error, match=text):
+        mlflow._load_pyfunc(str(folder / "data")).predict(sales)
 
 
 def test_a_pushed_run_forecasts_as_the_command_line_does(

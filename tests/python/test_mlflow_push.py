@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace import _mlflow_push, registry
+from headrace import InvalidArgument, _mlflow_push, registry
 
-OPTIONS = argparse.Namespace(items="bundle", follow=False, settle=60.0, give_up=7 * 86400.0)
+OPTIONS = argparse.Namespace(items="bundle", follow=False, settle=60.0, give_up=7 * 86400.0, run="")
 
 
 class Memory:
@@ -221,3 +221,44 @@ def test_what_is_not_due_is_not_looked_up(r, mirror, monkeypatch: pytest.MonkeyP
     [unit] = mirror.pushed
     assert other.uid not in {version.uid for version in unit.versions}
     assert len(unit.others) == 3
+
+
+def test_an_alias_that_changes_during_a_push_is_pushed_by_the_next(r, mirror) -> None:
+    version = add(r, "m")
+    mirror.meanwhile = lambda: r.alias("m:1", "champion")
+    assert _mlflow_push.drain(r, mirror, OPTIONS).left == 1
+    mirror.meanwhile = lambda: None
+    assert _mlflow_push.drain(r, mirror, OPTIONS).left == 0
+    assert [unit.versions[0].aliases for unit in mirror.pushed] == [(), ("champion",)]
+    assert mirror.pushed[1].uid == version.uid
+
+
+def test_a_deleted_version_is_pushed_once_more_for_its_aliases(r, mirror) -> None:
+    add(r, "m")
+    r.alias("m:1", "champion")
+    _mlflow_push.drain(r, mirror, OPTIONS)
+    r.delete("m:1", force=True)
+    assert _mlflow_push.drain(r, mirror, OPTIONS).left == 0
+    gone = mirror.pushed[1]
+    assert (gone.name, gone.versions, gone.gone["version"]) == ("m", [], 1)
+
+
+def test_a_run_alone_is_pushed(r, mirror) -> None:
+    add_item(r, "H1")
+    add(r, "other", run="run-2")
+    report = _mlflow_push.drain(r, mirror, options(run="run-1"))
+    assert report.left == 0
+    assert [unit.name for unit in mirror.pushed] == ["m4"]
+    assert len(r.pushes("mlflow")) == 1
+
+
+def test_a_run_of_mlflow_per_item_is_for_so_many_items(
+    r, mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_mlflow_push, "ITEM_RUNS_MAX", 2)
+    add_item(r, "H1")
+    add_item(r, "H2")
+    assert _mlflow_push.drain(r, mirror, options(items="runs")).left == 0
+    add_item(r, "H3")
+    with pytest.raises(InvalidArgument, match=r"run-1 has 3 items.* 2 at most.*--items bundle"):
+        _mlflow_push.drain(r, mirror, options(items="runs"))

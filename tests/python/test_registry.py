@@ -505,3 +505,25 @@ def test_a_folder_that_is_not_there_cannot_be_taken_in(
 ) -> None:
     with pytest.raises(headrace.NotFound, match="no-such-folder"):
         r.import_incoming(tmp_path / "no-such-folder")
+
+
+def test_a_place_that_is_no_folder_makes_none_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(headrace.Unsupported, match="fetch"):
+        registry.open("mlflow:")
+    with pytest.raises(headrace.Unsupported, match="local disk"):
+        registry.open("s3://bucket/models")
+    assert list(tmp_path.iterdir()) == []
+    r = registry.open("models")
+    with pytest.raises(headrace.Unsupported, match="pip install mlflow-skinny"):
+        r.load("models:/m@champion")
+
+
+def test_a_metric_keeps_its_step_and_a_registry_its_group(tmp_path: Path) -> None:
+    r = registry.open(tmp_path / "r", shared_group=True)
+    version = r.add("m", {"w": np.zeros(2, "f4")}, metrics={"mase": (0.5, 30), "smape": 3.0})
+    assert version.metrics == {"mase": 0.5, "smape": 3.0}
+    assert r.get("m").metric_steps == {"mase": 30}
+    assert (tmp_path / "r" / "registry.db").stat().st_mode & 0o777 == 0o660

@@ -150,7 +150,12 @@ def registry_push_targets() -> list[str]: ...
 class Registry:
     @staticmethod
     def open(
-        folder: str, create: bool, read_only: bool, lock_timeout: float, push_to: Sequence[str]
+        folder: str,
+        create: bool,
+        read_only: bool,
+        lock_timeout: float,
+        push_to: Sequence[str],
+        shared_group: bool = ...,
     ) -> Registry: ...
     def folder(self) -> str: ...
     def uuid(self) -> str: ...

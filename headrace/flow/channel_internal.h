@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headrace/base/result.h"
 
@@ -37,6 +38,8 @@ struct CallFrame {
   std::string log;         ///< relative to the run folder
   std::string properties;  ///< JSON text
   bool secure_input = false;
+  bool secure_output = false;
+  std::vector<std::string> secrets;  ///< texts to be hidden in whatever is written
 };
 
 struct ResultFrame {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "headrace/flow/engine.h"
 #include "headrace/flow/value.h"
@@ -92,13 +93,25 @@ std::vector<std::pair<std::string, std::string>> environment_of(const ActivityCa
   return all;
 }
 
-/// What a command prints, on its way to the log: short lines are written many at a time.
+/// What a command prints, on its way to the log: short lines are written many at a time. Secrets go
+/// hidden, and of an output that is secure nothing goes but a line that says so.
 class LogWriter {
  public:
+  explicit LogWriter(const ActivityCall& call) : call_(call), stream_(call.secrets) {}
+
   void add(std::string_view line) {
+    if (call_.secure_output) {
+      if (!std::exchange(wrote_, true)) {
+        pending_ = "headrace: the output is secure and not kept\n";
+      }
+      return;
+    }
     wrote_ = true;
-    pending_ += line;
-    pending_ += '\n';
+    stream_.add(line, &pending_);
+    stream_.add("\n", &pending_);
+    if (!call_.secrets.empty()) {
+      last_line_ = call_.secrets.masked(line).substr(0, kLastLineBytes);
+    }
     if (pending_.size() >= kPendingMax) {
       flush();
     }
@@ -110,11 +123,29 @@ class LogWriter {
       pending_.clear();
     }
   }
+  void finish() {
+    stream_.finish(&pending_);
+    flush();
+  }
   bool wrote() const { return wrote_; }
+  /// "; its last line: ..." as far as it may be told.
+  std::string last_words(const proc::Exit& exit) const {
+    if (call_.secure_output) {
+      return wrote_ ? "; its output is secure and not kept" : "";
+    }
+    if (exit.last_lines.empty()) {
+      return "";
+    }
+    return "; its last line: " + (call_.secrets.empty() ? exit.last_lines.back() : last_line_);
+  }
 
  private:
   static constexpr size_t kPendingMax = size_t{64} << 10;
+  static constexpr size_t kLastLineBytes = 4096;
+  const ActivityCall& call_;
+  SecretStream stream_;
   std::string pending_;
+  std::string last_line_;
   bool wrote_ = false;
 };
 
@@ -147,7 +178,7 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   HR_TRY(const auto work, WorkFolder::make(call));
   Json custom_output;
   std::string bad_output;
-  LogWriter log;
+  LogWriter log(call);
   proc::ChildOptions options;
   options.argv = {"/bin/sh", "-c", command->string()};
   options.folder = work.path();
@@ -162,7 +193,7 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
       if (parsed.ok()) {
         custom_output = *std::move(parsed);
       } else {
-        bad_output = parsed.error().message();
+        bad_output = call.secure_output ? "it is secure and not told" : parsed.error().message();
       }
     }
   };
@@ -177,15 +208,15 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   if (monitor != nullptr) {
     monitor->command_group(0);
   }
+  log.finish();
   work.clean();
   if (!exit.ok()) {
     return exit.error();
   }
   if (!exit->ok()) {
     // Without pid and time, which to_error gives: failures that are alike shall read alike.
-    const std::string line = exit->last_lines.empty() ? "" : exit->last_lines.back();
-    return Error{exit->to_error("").code(), "the command ended with " + exit->text() +
-                                                (line.empty() ? "" : "; its last line: " + line)};
+    return Error{exit->to_error("").code(),
+                 "the command ended with " + exit->text() + log.last_words(*exit)};
   }
   if (!bad_output.empty()) {
     return Error{Errc::invalid_argument, "the command's output line is no JSON: " + bad_output};

@@ -62,6 +62,7 @@ class Reader {
       pipeline->body = read_list(*properties->find("activities"), 0);
     }
     pipeline->activity_count = next_id_;
+    find_secrets(root, pipeline.get());
     check_pipeline(pipeline.get(), diagnostics_);
     return pipeline;
   }

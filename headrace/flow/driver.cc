@@ -236,7 +236,8 @@ Result<void> Driver::begin(const StartAttempt& start) {
   auto call = engine_->evaluate_call(start.attempt);
   if (!call.ok()) {
     ended.outcome.kind = Outcome::Kind::not_started;
-    ended.outcome.error = {"InvalidTemplate", call.error().message(), "UserError", ""};
+    ended.outcome.error = {"InvalidTemplate", engine_->secrets().masked(call.error().message()),
+                           "UserError", ""};
     const auto known = engine_->describe(start.attempt);
     return take({Micros(0), std::move(ended)}, known ? known->path : "");
   }
@@ -256,9 +257,18 @@ Result<void> Driver::begin(const StartAttempt& start) {
   frame.item_key = call->item_key;
   frame.properties = std::move(call->properties);
   frame.secure_input = call->activity->policy.secure_input;
+  frame.secure_output = call->activity->policy.secure_output;
+  call->secrets.add(engine_->secrets());
+  frame.secrets = call->secrets.texts();
   InFlight& flight = flights_[static_cast<size_t>(start.slot)];
-  flight = {start.attempt,  call->attempt, std::move(call->path), std::move(call->item_key),
-            call->activity, call->digest};
+  flight = {start.attempt,
+            call->attempt,
+            std::move(call->path),
+            std::move(call->item_key),
+            call->activity,
+            call->digest,
+            std::move(call->secrets),
+            std::chrono::duration<double>(start.waited).count()};
   return hand_over(start.slot, std::move(frame));
 }
 
@@ -271,7 +281,7 @@ Result<void> Driver::give_items(uint64_t run) {
   } else if (items.error().code() == Errc::not_found) {
     return {};  // cancelled in the same turn
   } else {
-    std::string message = items.error().message();
+    std::string message = engine_->secrets().masked(items.error().message());
     const size_t colon = message.find(": ");
     known.error =
         ActivityError{message.substr(0, colon), message.substr(colon + 2), "UserError", ""};
@@ -283,7 +293,11 @@ Result<void> Driver::take_ended(WorkerPool::Ended ended) {
   InFlight& flight = flights_[static_cast<size_t>(ended.slot)];
   ended.outcome.digest = flight.digest;
   ended.outcome.retry_useless = retry_is_useless(ended.outcome, *flight.activity);
-  ended.outcome.output_kept = !flight.activity->policy.secure_output;
+  // An output with a secret in it is as secure as one that is said to be.
+  ended.outcome.output_kept =
+      !flight.activity->policy.secure_output && !flight.secrets.found_in(ended.outcome.output);
+  ended.outcome.error.code = flight.secrets.masked(ended.outcome.error.code);
+  ended.outcome.error.message = flight.secrets.masked(ended.outcome.error.message);
   if (ended.outcome.kind == Outcome::Kind::lost) {
     end_left_commands({flight});  // the next attempt should not meet it
   }
@@ -339,7 +353,7 @@ void Driver::write_meta(const WorkerPool::Ended& ended, const InFlight& flight) 
   path.replace_extension(".meta.json");
   const auto write = [&]() -> Result<void> {
     HR_TRY(base::make_folders(path.parent_path()));
-    HR_TRY(auto fd, base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC));
+    HR_TRY(auto fd, base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0600));
     return base::write_all(fd.get(), meta.dump(2) + "\n", path);
   };
   if (const Result<void> written = write(); !written.ok()) {
@@ -474,7 +488,7 @@ Result<RunResult> Driver::loop() {
   show_progress(true);
   result.status = engine_->status();
   result.error = engine_->error();
-  result.return_value = engine_->return_value();
+  result.return_value = engine_->secrets().masked_value(engine_->return_value());
   result.progress = engine_->progress();
   return result;
 }

@@ -85,6 +85,7 @@ Engine::State::State(std::shared_ptr<const Pipeline> the_pipeline, EngineOptions
   places.resize(static_cast<size_t>(pipeline->activity_count));
   place_activities(pipeline->body, -1, &places, &ids_by_name);
   seed = base::derive_seed(0, options.run_id);
+  secrets = Secrets::of_run(*pipeline, options.parameters);
   now = options.started;
   for (const Variable& variable : pipeline->variables) {
     variables.emplace(variable.name, variable.default_value);
@@ -534,6 +535,10 @@ void Engine::State::fail(ActivityRun* run, ActivityError why) {
   if (why.target.empty()) {
     why.target = run->activity->name;
   }
+  if (!secrets.empty()) {
+    why.code = secrets.masked(why.code);
+    why.message = secrets.masked(why.message);
+  }
   run->error = std::make_unique<ActivityError>(std::move(why));
   end(run, Status::failed);
 }
@@ -661,6 +666,8 @@ std::vector<StartAttempt> Engine::running() const {
             [](const auto& a, const auto& b) { return a.attempt < b.attempt; });
   return all;
 }
+
+const Secrets& Engine::secrets() const { return state_->secrets; }
 
 Json Engine::variables() const {
   Json all = Json::object();

@@ -19,6 +19,7 @@
 #include "headrace/flow/engine_progress.h"
 #include "headrace/flow/pipeline.h"
 #include "headrace/flow/run_state.h"
+#include "headrace/flow/secrets.h"
 
 namespace headrace::flow {
 
@@ -157,6 +158,8 @@ struct EngineOptions {
   /// inside loops would else begin batchCount to the power of their depth.
   int64_t live_items_max = kLiveItemsMax;
   bool report_outputs = false;
+  /// Asked by `evaluate_call` for secrets of key vaults, by store and name; may be empty.
+  std::function<Result<std::string>(std::string_view store, std::string_view name)> vault = {};
 };
 
 /// One attempt as a worker needs it.
@@ -167,6 +170,7 @@ struct CallSpec {
   std::string item_key;    ///< "s17"; "outer/inner" when nested; "" outside of any ForEach
   std::string properties;  ///< JSON text
   uint64_t digest = 0;
+  Secrets secrets;  ///< of this call alone: what its expressions marked, its texts by secureInput
 };
 
 /// One run. The same events give the same state and the same actions, always: that is what makes
@@ -210,6 +214,8 @@ class Engine {
   /// Items of the loops that run now (of loops inside items: not), by loop and index.
   void visit_open_items(const std::function<void(const OpenItem& item)>& visit) const;
 
+  /// What is secret of the whole run. Errors that the engine gives hold none of it.
+  const Secrets& secrets() const;
   Json variables() const;
   const Json& return_value() const;
 

@@ -340,6 +340,10 @@ Result<Value> Context::parameter(std::string_view) { return not_here("parameters
 Result<Value> Context::variable(std::string_view) { return not_here("variables()"); }
 Result<Value> Context::activity(std::string_view) { return not_here("activity()"); }
 Result<Value> Context::item(std::string_view) { return not_here("item()"); }
+Result<Json> Context::vault_secret(std::string_view, std::string_view) {
+  return not_here("the secret of a key vault");
+}
+void Context::note_secret(const Json&) {}
 Result<Value> Context::document(std::string_view function) {
   return not_here(fmt::format("{}()", function));
 }
@@ -414,7 +418,8 @@ const std::string& Expression::where() const { return state_->where; }
 const std::string& Expression::text() const { return state_->text; }
 
 struct Template::Part {
-  enum class Kind : uint8_t { constant, expression, array, object };
+  /// A secret has one child, a vault's two: store and name.
+  enum class Kind : uint8_t { constant, expression, array, object, secret, vault };
   Kind kind = Kind::constant;
   Json constant;
   Expression expression;
@@ -433,6 +438,10 @@ const Json* expression_object(const Json& value) {
   return text != nullptr ? text : value.find("content");
 }
 
+bool is_of_type(const Json& value, std::string_view type) {
+  return value.is_object() && equal_ignoring_case(value.get_string("type"), type);
+}
+
 }  // namespace
 
 Template Template::compile(const Json& value,
@@ -440,6 +449,22 @@ Template Template::compile(const Json& value,
                            std::vector<Error>* errors) {
   const std::function<Part(const Json&)> build = [&](const Json& json) -> Part {
     Part part;
+    if (is_of_type(json, "SecureString") && json.find("value") != nullptr) {
+      part.kind = Part::Kind::secret;
+      part.children.push_back(build(*json.find("value")));
+      // One that stands in the document is known as a secret from there.
+      return part.children[0].kind == Part::Kind::constant ? std::move(part.children[0]) : part;
+    }
+    if (is_of_type(json, "AzureKeyVaultSecret")) {
+      static const Json kNone;
+      const Json* store = json.find("store");
+      const Json* store_name = store != nullptr ? store->find("referenceName") : nullptr;
+      const Json* name = json.find("secretName");
+      part.kind = Part::Kind::vault;
+      part.children.push_back(build(store_name != nullptr ? *store_name : kNone));
+      part.children.push_back(build(name != nullptr ? *name : kNone));
+      return part;
+    }
     const Json* text = expression_object(json);
     const Json& inner = text != nullptr ? *text : json;
     if (inner.is_string() && Expression::is_expression(inner.string())) {
@@ -469,7 +494,8 @@ Template Template::compile(const Json& value,
     }
     for (size_t i = 0; i < part.children.size(); ++i) {
       const Part& child = part.children[i];
-      if (child.kind == Part::Kind::expression) {
+      if (child.kind == Part::Kind::expression || child.kind == Part::Kind::secret ||
+          child.kind == Part::Kind::vault) {
         constant = false;
         continue;
       }
@@ -524,6 +550,18 @@ Result<Json> Template::evaluate(Context& context) const {
       auto value = part.expression.evaluate(context);
       return value.ok() ? std::move(value)
                         : Result<Json>(told_with(value.error(), part.expression));
+    }
+    if (part.kind == Part::Kind::secret) {
+      HR_TRY(auto value, run(part.children[0]));
+      context.note_secret(value);
+      return value;
+    }
+    if (part.kind == Part::Kind::vault) {
+      HR_TRY(const auto store, run(part.children[0]));
+      HR_TRY(const auto name, run(part.children[1]));
+      HR_TRY(auto value, context.vault_secret(value_text(store), value_text(name)));
+      context.note_secret(value);
+      return value;
     }
     Json out = part.kind == Part::Kind::array ? Json::array() : Json::object();
     for (size_t i = 0; i < part.children.size(); ++i) {

@@ -17,6 +17,7 @@
 #include "headrace/base/result.h"
 #include "headrace/flow/expression.h"
 #include "headrace/flow/run_state.h"
+#include "headrace/flow/secrets.h"
 
 namespace headrace::flow {
 
@@ -151,6 +152,9 @@ struct Pipeline {
   ActivityList body;
   int activity_count = 0;
   bool outputs_of_items_used = false;  ///< some expression may look at a ForEach's output
+  std::vector<std::string> literals;   ///< texts that the document marks as SecureString
+  std::vector<VaultReference> vault;
+  std::string shown_text;  ///< the document with "***" for `literals`; empty without any
 
   const Parameter* find_parameter(std::string_view name) const;  ///< exact, else without case
   const Variable* find_variable(std::string_view name) const;

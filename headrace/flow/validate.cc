@@ -393,8 +393,29 @@ bool is_later_type(std::string_view type) {
   return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
+namespace {
+
+void check_vault(const Pipeline& pipeline, std::vector<Diagnostic>* diagnostics) {
+  const auto add = [&](const VaultReference& one, std::string message) {
+    diagnostics->push_back(
+        {Severity::error, "E-SECRET", pipeline.source->where(one.offset), std::move(message)});
+  };
+  for (const VaultReference& one : pipeline.vault) {
+    if (!one.computed && (one.store.empty() || one.name.empty())) {
+      add(one, "an AzureKeyVaultSecret needs store.referenceName and secretName, which are texts");
+    } else if (!one.computed) {
+      if (const auto secret = vault_secret(one.store, one.name); !secret.ok()) {
+        add(one, secret.error().message());
+      }
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<Diagnostic> validate(const Pipeline& pipeline, const ActivityTable& types) {
   std::vector<Diagnostic> diagnostics;
+  check_vault(pipeline, &diagnostics);
   for_each_activity(pipeline.body, [&](const Activity& activity) {
     if (activity.kind != ActivityKind::work) {
       return;

@@ -47,6 +47,7 @@ using ActivityCheck = std::function<Result<void>(const Json& properties)>;
 
 struct ActivityType {
   std::string type;
+  bool hidden = false;  ///< for tests and measurements: can be run and is not offered
   ActivityFunction run;
   ActivityCheck check;                ///< may be empty
   std::vector<std::string> required;  ///< typeProperties that must be present
@@ -60,7 +61,7 @@ class HR_API ActivityTable {
  public:
   void add(ActivityType type);
   const ActivityType* find(std::string_view type) const;
-  std::vector<std::string> names() const;
+  std::vector<std::string> names() const;  ///< without hidden ones
 
  private:
   std::map<std::string, ActivityType, std::less<>> types_;

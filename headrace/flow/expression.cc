@@ -414,6 +414,66 @@ std::vector<Reference> Expression::references() const {
   return out;
 }
 
+namespace {
+
+class NoContext final : public Context {
+ public:
+  base::Micros now() override { return base::Micros(0); }
+  uint64_t random() override { return 0; }
+};
+
+void check_node(const Node& node, std::string_view text, std::vector<Error>* errors) {
+  static const std::vector<std::string> kOfPipeline = {
+      "DataFactory", "Pipeline",         "RunId",
+      "GroupId",     "TriggerType",      "TriggerId",
+      "TriggerName", "TriggerTime",      "TriggeredByPipelineName",
+      "parameters",  "globalParameters", "TriggeredByPipelineRunId"};
+  constexpr std::string_view kLarge[] = {"range"};  // made for nothing here
+  if (node.kind == Node::Kind::property && !node.safe &&
+      node.children[0].special == Special::pipeline &&
+      std::ranges::none_of(kOfPipeline, [&](const std::string& one) {
+        return equal_ignoring_case(one, node.name);
+      })) {
+    errors->push_back(
+        Error{Errc::invalid_argument,
+              fmt::format("(+{}): pipeline() has no '{}'{}; it has: {}", node.offset, node.name,
+                          did_you_mean(node.name, kOfPipeline), name_list(kOfPipeline, 20))});
+    return;
+  }
+  const bool lazy = node.special == Special::if_ || node.special == Special::and_ ||
+                    node.special == Special::or_ || node.special == Special::coalesce;
+  if (lazy) {
+    return;
+  }
+  bool literal =
+      node.kind == Node::Kind::call && std::ranges::none_of(kLarge, [&](std::string_view one) {
+        return equal_ignoring_case(one, node.name);
+      });
+  for (const Node& child : node.children) {
+    literal = literal && child.kind == Node::Kind::literal;
+    check_node(child, text, errors);
+  }
+  if (literal) {
+    NoContext context;
+    const Result<Value> value = Evaluator(text, context).run(node);
+    if (!value.ok()) {
+      errors->push_back(value.error());
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Error> Expression::check_literals() const {
+  std::vector<Error> errors;
+  for (const Segment& segment : state_->parsed.segments) {
+    if (segment.is_node) {
+      check_node(segment.node, state_->text, &errors);
+    }
+  }
+  return errors;
+}
+
 const std::string& Expression::where() const { return state_->where; }
 const std::string& Expression::text() const { return state_->text; }
 
@@ -425,6 +485,28 @@ struct Template::Part {
   Expression expression;
   std::vector<std::string> names;
   std::vector<Part> children;
+
+  bool is_evaluated() const {
+    return kind == Kind::expression || kind == Kind::secret || kind == Kind::vault;
+  }
+
+  /// Make `constant` out of the children's; true when that is all there is.
+  bool gather() {
+    bool whole = true;
+    for (size_t i = 0; i < children.size(); ++i) {
+      const Part& child = children[i];
+      whole = whole && child.kind == Kind::constant;
+      if (child.is_evaluated()) {
+        continue;
+      }
+      if (kind == Kind::array) {
+        constant.push_back(child.constant);
+      } else {
+        constant.members().emplace_back(names[i], child.constant);
+      }
+    }
+    return whole;
+  }
 };
 
 namespace {
@@ -436,6 +518,13 @@ const Json* expression_object(const Json& value) {
   }
   const Json* text = value.find("value");
   return text != nullptr ? text : value.find("content");
+}
+
+/// A member, or null.
+const Json& member_of(const Json& value, std::string_view name) {
+  static const Json kNone;
+  const Json* found = value.find(name);
+  return found != nullptr ? *found : kNone;
 }
 
 bool is_of_type(const Json& value, std::string_view type) {
@@ -451,18 +540,14 @@ Template Template::compile(const Json& value,
     Part part;
     if (is_of_type(json, "SecureString") && json.find("value") != nullptr) {
       part.kind = Part::Kind::secret;
-      part.children.push_back(build(*json.find("value")));
+      part.children.push_back(build(member_of(json, "value")));
       // One that stands in the document is known as a secret from there.
       return part.children[0].kind == Part::Kind::constant ? std::move(part.children[0]) : part;
     }
     if (is_of_type(json, "AzureKeyVaultSecret")) {
-      static const Json kNone;
-      const Json* store = json.find("store");
-      const Json* store_name = store != nullptr ? store->find("referenceName") : nullptr;
-      const Json* name = json.find("secretName");
       part.kind = Part::Kind::vault;
-      part.children.push_back(build(store_name != nullptr ? *store_name : kNone));
-      part.children.push_back(build(name != nullptr ? *name : kNone));
+      part.children.push_back(build(member_of(member_of(json, "store"), "referenceName")));
+      part.children.push_back(build(member_of(json, "secretName")));
       return part;
     }
     const Json* text = expression_object(json);
@@ -477,7 +562,6 @@ Template Template::compile(const Json& value,
       part.expression = *std::move(parsed);
       return part;
     }
-    bool constant = true;
     if (inner.is_array()) {
       part.kind = Part::Kind::array;
       part.constant = Json::array();
@@ -492,21 +576,7 @@ Template Template::compile(const Json& value,
         part.children.push_back(build(member.second));
       }
     }
-    for (size_t i = 0; i < part.children.size(); ++i) {
-      const Part& child = part.children[i];
-      if (child.kind == Part::Kind::expression || child.kind == Part::Kind::secret ||
-          child.kind == Part::Kind::vault) {
-        constant = false;
-        continue;
-      }
-      constant = constant && child.kind == Part::Kind::constant;
-      if (part.kind == Part::Kind::array) {
-        part.constant.push_back(child.constant);
-      } else {
-        part.constant.members().emplace_back(part.names[i], child.constant);
-      }
-    }
-    if (constant) {
+    if (part.gather()) {
       Json whole = inner.is_array() || inner.is_object() ? std::move(part.constant) : inner;
       part = Part{};
       part.constant = std::move(whole);

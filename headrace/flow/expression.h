@@ -75,6 +75,10 @@ class HR_API Expression {
 
   Result<Json> evaluate(Context& context) const;
 
+  /// What evaluation must find wrong whatever the context: functions called with literals alone,
+  /// and names that `pipeline()` does not have. Parts that may stay unevaluated are passed over.
+  std::vector<Error> check_literals() const;
+
   /// Names it refers to, in order of appearance.
   std::vector<Reference> references() const;
   const std::string& where() const;

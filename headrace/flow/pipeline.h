@@ -106,7 +106,8 @@ struct Activity {
   std::vector<int> dependents;     ///< indices within the same list
   std::optional<Status> inactive;  ///< takes this status instead of running
   Policy policy;
-  Template properties;  ///< work: all typeProperties
+  Template properties;     ///< work: all typeProperties
+  bool is_broken = false;  ///< some of them cannot be parsed
 
   // Of the control activities.
   Template items;       ///< ForEach, Filter

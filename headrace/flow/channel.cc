@@ -87,6 +87,7 @@ std::string encode(const ResultFrame& frame) {
   FrameBuilder out(FrameType::result);
   out.fields().put(frame.attempt).put(static_cast<uint8_t>(frame.ok ? 1 : 0));
   out.fields().put_text(frame.output).put_text(frame.error_code).put_text(frame.error_message);
+  out.fields().put_text(frame.exit);
   out.fields().put(frame.cpu_seconds).put(frame.seconds).put(frame.peak_rss_bytes);
   return out.take();
 }
@@ -99,6 +100,7 @@ std::optional<ResultFrame> decode_result(std::string_view payload) {
   frame.output = in.get_text();
   frame.error_code = in.get_text();
   frame.error_message = in.get_text();
+  frame.exit = in.get_text();
   frame.cpu_seconds = in.get<double>();
   frame.seconds = in.get<double>();
   frame.peak_rss_bytes = in.get<int64_t>();

@@ -48,6 +48,7 @@ struct ResultFrame {
   std::string output;  ///< JSON text
   std::string error_code;
   std::string error_message;
+  std::string exit;  ///< of a command that failed: "exit code 3"
   double cpu_seconds = 0.0;
   double seconds = 0.0;
   int64_t peak_rss_bytes = 0;

@@ -215,8 +215,12 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   }
   if (!exit->ok()) {
     // Without pid and time, which to_error gives: failures that are alike shall read alike.
-    return Error{exit->to_error("").code(),
-                 "the command ended with " + exit->text() + log.last_words(*exit)};
+    const Error whole = exit->to_error("");
+    Error error{whole.code(), "the command ended with " + exit->text() + log.last_words(*exit)};
+    if (whole.origin()) {
+      error.set_origin(*whole.origin());
+    }
+    return error;
   }
   if (!bad_output.empty()) {
     return Error{Errc::invalid_argument, "the command's output line is no JSON: " + bad_output};

@@ -175,6 +175,7 @@ Result<void> Driver::stop(const StopAttempt& stop) {
       continue;
     }
     if (waiting_.erase(slot) == 0) {
+      flights_[i].timeout = stop.message;
       pool_.stop(slot);
       continue;
     }
@@ -268,7 +269,8 @@ Result<void> Driver::begin(const StartAttempt& start) {
             call->activity,
             call->digest,
             std::move(call->secrets),
-            std::chrono::duration<double>(start.waited).count()};
+            std::chrono::duration<double>(start.waited).count(),
+            ""};
   return hand_over(start.slot, std::move(frame));
 }
 
@@ -337,15 +339,20 @@ void Driver::write_meta(const WorkerPool::Ended& ended, const InFlight& flight) 
                             {"started", base::utc_text(begin, 3)},
                             {"ended", base::utc_text(end, 3)},
                             {"seconds", ended.seconds},
+                            {"queue_seconds", flight.queued_seconds},
                             {"cpu_seconds", outcome.cpu_seconds},
                             {"peak_rss_bytes", outcome.peak_rss_bytes},
                             {"slot", ended.slot},
                             {"pid", outcome.pid},
                             {"host", host_name()},
                             {"succeeded", outcome.kind == Outcome::Kind::succeeded}});
+  if (!outcome.exit.empty()) {
+    meta.set("exit", outcome.exit);
+  }
   if (outcome.kind != Outcome::Kind::succeeded) {
-    meta.set("error", Json::object({{"code", outcome.error.code},
-                                    {"message", outcome.error.message},
+    const bool timed_out = !flight.timeout.empty();
+    meta.set("error", Json::object({{"code", timed_out ? "Timeout" : outcome.error.code},
+                                    {"message", timed_out ? flight.timeout : outcome.error.message},
                                     {"lost", outcome.kind == Outcome::Kind::lost}}));
   }
   base::Path path =

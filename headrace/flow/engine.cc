@@ -25,6 +25,11 @@ Micros seconds_to_micros(double seconds) {
   return Micros(static_cast<int64_t>(std::clamp(seconds, 0.0, kLongest) * 1e6));
 }
 
+std::string timeout_message(const ActivityRun& run) {
+  return fmt::format("'{}' did not end within its policy.timeout of {} s", run.activity->name,
+                     run.timeout);
+}
+
 Error does_not_fit(std::string what) {
   return Error{Errc::mismatch, "flow: " + std::move(what) +
                                    "; the journal was written by another version of the engine or "
@@ -195,8 +200,7 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
     outcome.retry_useless = false;
     outcome.error.code = "Timeout";
     outcome.error.failure_type = "UserError";
-    outcome.error.message = fmt::format("'{}' did not end within its policy.timeout of {} s",
-                                        run->activity->name, run->timeout);
+    outcome.error.message = timeout_message(*run);
   } else if (outcome.kind == Outcome::Kind::lost) {
     if (++run->losses <= kLossesMax) {
       run->reason = StartAttempt::Reason::lost;
@@ -508,7 +512,8 @@ void Engine::State::stop_attempt(ActivityRun* run, std::string reason) {
   if (!run->stopping) {
     run->stopping = true;
     run->stop_reason = reason;
-    actions->stop.push_back({run->id, std::move(reason)});
+    std::string message = reason == "timeout" ? timeout_message(*run) : "";
+    actions->stop.push_back({run->id, std::move(reason), std::move(message)});
   }
 }
 

@@ -55,6 +55,7 @@ struct Outcome {
   double cpu_seconds = 0.0;
   int64_t peak_rss_bytes = 0;
   int64_t pid = 0;
+  std::string exit;     ///< how a command or a worker ended: "exit code 3"; in no journal
   uint64_t digest = 0;  ///< of the evaluated properties
   bool reused = false;  ///< taken over from before a restart
 };
@@ -121,7 +122,8 @@ struct StartAttempt {
 };
 struct StopAttempt {
   uint64_t attempt = 0;
-  std::string reason;
+  std::string reason;   ///< "timeout" or "cancel"
+  std::string message;  ///< of a timeout: what the attempt's error will say
 };
 
 /// An attempt failed and is made again.

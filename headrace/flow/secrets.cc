@@ -37,7 +37,8 @@ std::string as_json_writes(std::string_view text) {
 Secrets Secrets::of_run(const Pipeline& pipeline, const Json& parameters) {
   Secrets secrets;
   for (const Parameter& parameter : pipeline.parameters) {
-    const Json* value = parameter.type == "SecureString" ? parameters.find(parameter.name) : nullptr;
+    const Json* value =
+        parameter.type == "SecureString" ? parameters.find(parameter.name) : nullptr;
     if (value != nullptr) {
       secrets.add(*value);
     }
@@ -100,13 +101,18 @@ Secrets::Match Secrets::match(std::string_view text, bool last) const {
     return found;
   }
   const auto it = by_begin_.find(begin_of(text));
-  for (const int64_t number : it == by_begin_.end() ? std::vector<int64_t>{} : it->second) {
+  if (it == by_begin_.end()) {
+    return found;
+  }
+  for (const int64_t number : it->second) {
     const std::string& one = texts_[static_cast<size_t>(number)];
-    const bool longest = found.number < 0 || one.size() > texts_[static_cast<size_t>(found.number)].size();
+    const bool longest =
+        found.number < 0 || one.size() > texts_[static_cast<size_t>(found.number)].size();
     if (longest && text.starts_with(one)) {
       found.number = number;
     }
-    found.unfinished = found.unfinished || (!last && one.size() > text.size() && one.starts_with(text));
+    found.unfinished =
+        found.unfinished || (!last && one.size() > text.size() && one.starts_with(text));
   }
   return found;
 }
@@ -217,8 +223,9 @@ std::string Secrets::reveal(std::string_view json_text) const {
   std::string out;
   while (!empty()) {
     const size_t begin = json_text.find(kHidden);
-    const size_t end =
-        begin == std::string_view::npos ? begin : json_text.find(kHiddenEnd, begin + kHidden.size());
+    const size_t end = begin == std::string_view::npos
+                           ? begin
+                           : json_text.find(kHiddenEnd, begin + kHidden.size());
     size_t number = texts_.size();
     if (end != std::string_view::npos) {
       std::from_chars(json_text.data() + begin + kHidden.size(), json_text.data() + end, number);
@@ -334,8 +341,9 @@ class Finder {
     const Json* place = store != nullptr ? store->find("referenceName") : nullptr;
     const Json* name = json.find("secretName");
     const auto computed = [](const Json* value) {
-      return value != nullptr && (value->is_object() || (value->is_string() &&
-                                                         Expression::is_expression(value->string())));
+      return value != nullptr &&
+             (value->is_object() ||
+              (value->is_string() && Expression::is_expression(value->string())));
     };
     const auto text = [](const Json* value) {
       return value != nullptr && value->is_string() ? value->string() : std::string();

@@ -52,7 +52,7 @@ class HR_API Secrets {
  private:
   friend class SecretStream;
   struct Match {
-    int64_t number = -1;     // of the longest secret that stands there; -1: none
+    int64_t number = -1;      // of the longest secret that stands there; -1: none
     bool unfinished = false;  // the text ends inside of what may become a longer one
   };
   Match match(std::string_view text, bool last) const;

@@ -161,6 +161,7 @@ class Worker final : public CommandMonitor {
       }
     } else {
       result.ok = false;
+      result.exit = output.error().origin() ? output.error().origin()->exit : "";
       result.error_code = output.error().code() == Errc::child_failed
                               ? "2500"
                               : std::string(errc_name(output.error().code()));

@@ -221,6 +221,7 @@ void WorkerPool::State::take(int index, const FrameReader::Frame& frame,
   outcome.output = std::move(result->output);
   outcome.error.code = std::move(result->error_code);
   outcome.error.message = std::move(result->error_message);
+  outcome.exit = std::move(result->exit);
   outcome.cpu_seconds = result->cpu_seconds;
   outcome.peak_rss_bytes = result->peak_rss_bytes;
   outcome.pid = slot.child->pid();
@@ -275,6 +276,7 @@ void WorkerPool::State::reap(int index, std::vector<Ended>* ended) {
     end.log = std::move(slot.log);
     end.outcome.kind = Outcome::Kind::lost;
     end.outcome.pid = exit.pid;
+    end.outcome.exit = exit.text();
     end.outcome.cpu_seconds = std::chrono::duration<double>(exit.cpu).count();
     end.outcome.peak_rss_bytes = exit.resident_bytes_max;
     const std::string line = last_line(slot.output.get(), slot.privacy);

@@ -25,13 +25,18 @@ constexpr std::string_view kOutputMark = "##headrace-output ";
 constexpr int64_t kLineBytesMax = int64_t{32} << 20;
 constexpr auto kWaitMax = std::chrono::seconds(3600);
 
+constexpr const char* kCallDocument = "activity.json";
+
+std::string work_folder_name(std::string_view activity, int attempt) {
+  return fmt::format("{}.{}", item_folder_name(activity), attempt);
+}
+
 /// Folder in which the command runs; what we put there goes again when nothing else is in it.
 class WorkFolder {
  public:
   static Result<WorkFolder> make(const ActivityCall& call) {
     WorkFolder work;
-    work.path_ =
-        call.item_folder / fmt::format("{}.{}", item_folder_name(call.activity), call.attempt);
+    work.path_ = call.item_folder / work_folder_name(call.activity, call.attempt);
     std::error_code code;
     std::filesystem::remove_all(work.path_, code);  // left by an attempt of this number that died
     HR_TRY(base::make_folders(work.path_));
@@ -47,7 +52,7 @@ class WorkFolder {
         Json::object({{"name", call.activity},
                       {"type", call.type},
                       {"typeProperties", call.secure_input ? Json("***") : call.type_properties}});
-    HR_TRY(work.put("activity.json", activity.dump(2)));
+    HR_TRY(work.put(kCallDocument, activity.dump(2)));
     HR_TRY(work.put("linkedServices.json", "[]"));
     HR_TRY(work.put("datasets.json", "[]"));
     return work;
@@ -245,6 +250,12 @@ Result<int64_t> kill_left_commands(const std::string& run_id, const base::Path& 
   });
   if (attempts.empty()) {
     return 0;
+  }
+  for (const CutShort& one : attempts) {
+    // Evaluated properties, secrets among them; who wrote them could not take them away.
+    const base::Path folder =
+        (run_folder / log_path(one.item_key, one.activity->name, one.attempt)).parent_path();
+    ::unlink((folder / work_folder_name(one.activity->name, one.attempt) / kCallDocument).c_str());
   }
   const auto is_left = [&](const proc::Environment& environment) {
     const auto is = [&](std::string_view name, std::string_view value) {

@@ -236,3 +236,19 @@ def test_types_for_tests_are_not_offered(run_headrace: Run, tmp_path: Path) -> N
 
     assert found[0]["code"] == "E-ACTIVITY-TYPE"
     assert "NoOp'" not in found[0]["message"].replace("'NoOpp'", "")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        document(activity("IfCondition", {"expresion": "@bool(1)"})),
+        document(activity("Custom", {"comand": "true"})),
+    ],
+)
+def test_a_misspelt_name_that_must_be_there_is_one_finding(
+    run_headrace: Run, tmp_path: Path, what: Any
+) -> None:
+    found = findings(run_headrace, tmp_path, what)
+
+    assert [one["code"] for one in found] == ["E-PROPERTY"]
+    assert "did you mean '" in found[0]["message"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,54 @@ def test_a_vault_secret_comes_from_the_environment(run_headrace: Run, tmp_path: 
     assert done.returncode == 0, done.stderr
     assert log_of(tmp_path, "A") == "got ***\n"
     assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+
+
+def test_secrets_of_items_and_of_the_document_outlive_a_killed_engine(
+    run_headrace: Run, headrace_binary: Path, tmp_path: Path
+) -> None:
+    command = (
+        'echo $HR_PARAM_k; touch "$HEADRACE_PIPELINE_FOLDER/begun"; sleep 1; '
+        "test \"$HR_PARAM_k\" = zz1''secret && test \"$HR_PARAM_s\" = 'lit7''eral'"
+    )
+    inner = custom(
+        "do",
+        command,
+        properties={
+            "extendedProperties": {
+                "k": "@item().k",
+                "s": {"type": "SecureString", "value": "lit7eral"},
+            }
+        },
+    )
+    items = "@createArray(createObject('k', pipeline().parameters.t, 'id', 'a'))"
+    write(
+        tmp_path,
+        {
+            "name": "each",
+            "type": "ForEach",
+            "typeProperties": {"items": items, "activities": [inner]},
+        },
+        parameters={"t": {"type": "SecureString"}},
+    )
+    words = ["flow", "run", "pipeline.json", "--dir", "run", "-p", f"t={SECRET}"]
+    engine = subprocess.Popen(
+        [str(headrace_binary), *words],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    engine.kill()
+    engine.wait()
+
+    done = run_headrace("flow", "resume", "run", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+    assert leaks(run_headrace, tmp_path, secret="lit7eral") == []
+    assert (tmp_path / "run/items/a/do.1.log").read_text() == "***\n"
+    secrets = tmp_path / "run/secrets.json"
+    assert secrets.stat().st_mode & 0o777 == 0o600

@@ -32,6 +32,16 @@ const std::map<std::string, Names, std::less<>>& control_properties() {
   return kProperties;
 }
 
+// By reference: a value may be the whole document, and is asked for at every level.
+const Json::Array& items_of(const Json* json) {
+  static const Json::Array kNone;
+  return json != nullptr && json->is_array() ? json->items() : kNone;
+}
+const Json::Object& members_of(const Json* json) {
+  static const Json::Object kNone;
+  return json != nullptr && json->is_object() ? json->members() : kNone;
+}
+
 class NameChecker {
  public:
   NameChecker(const Source& source, std::vector<Diagnostic>* diagnostics)
@@ -39,8 +49,8 @@ class NameChecker {
 
   void document(const Json& root) {
     static const Names kRoot = {"name", "type", "id", "etag", "properties", "systemData"};
-    static const Names kPipeline = {"description", "activities",    "parameters", "variables",
-                                    "concurrency", "annotations",   "folder",     "policy",
+    static const Names kPipeline = {"description", "activities",    "parameters",     "variables",
+                                    "concurrency", "annotations",   "folder",         "policy",
                                     "activity",    "runDimensions", "lastPublishTime"};
     const Json* properties = root.find("properties");
     const bool nested = properties != nullptr && properties->is_object();
@@ -53,8 +63,7 @@ class NameChecker {
     }
     for (const char* group : {"parameters", "variables"}) {
       const Json* all = pipeline.find(group);
-      for (const Json::Member& one : all != nullptr && all->is_object() ? all->members()
-                                                                        : Json::Object{}) {
+      for (const Json::Member& one : members_of(all)) {
         members(one.second, fmt::format("'{}' of {}", one.first, group),
                 {"type", "defaultValue", "description", "metadata"});
       }
@@ -85,7 +94,7 @@ class NameChecker {
   }
 
   void members(const Json& object, const std::string& owner, const Names& known) {
-    for (const Json::Member& member : object.is_object() ? object.members() : Json::Object{}) {
+    for (const Json::Member& member : members_of(&object)) {
       if (std::find(known.begin(), known.end(), member.first) == known.end()) {
         diagnostics_.push_back(
             unknown_member(owner, member.first, known, source_.where(member.second.offset())));
@@ -93,37 +102,47 @@ class NameChecker {
     }
   }
 
-  /// Without what the reader took for a misspelt name of one that must be there, and said so.
-  static Json without_told(const Json& properties, const Names& known) {
+  /// What the reader took for a misspelt name of one that must be there, and said so.
+  static Names told_names(const Json& properties, const Names& known) {
     static const Names kRequired = {"items", "expression", "on",      "waitTimeInSeconds",
                                     "value", "condition",  "message", "errorCode"};
-    Json rest = properties;
-    if (rest.is_object()) {
-      std::erase_if(rest.members(), [&](const Json::Member& member) {
-        const auto nearest = nearest_name(member.first, kRequired);
-        return nearest && *nearest != member.first && properties.find(*nearest) == nullptr &&
-               std::find(known.begin(), known.end(), *nearest) != known.end();
-      });
+    Names told;
+    for (const Json::Member& member : members_of(&properties)) {
+      const auto nearest = nearest_name(member.first, kRequired);
+      if (nearest && *nearest != member.first && properties.find(*nearest) == nullptr &&
+          std::find(known.begin(), known.end(), *nearest) != known.end()) {
+        told.push_back(member.first);
+      }
     }
-    return rest;
+    return told;
   }
 
   void list(const Json* all) {
-    for (const Json& one : all != nullptr && all->is_array() ? all->items() : Json::Array{}) {
+    for (const Json& one : items_of(all)) {
       activity(one);
     }
   }
 
   void activity(const Json& json) {
-    static const Names kActivity = {
-        "name",   "type",    "description",    "dependsOn",          "userProperties",
-        "inputs", "outputs", "state",          "onInactiveMarkAs",   "linkedServiceName",
-        "policy", "typeProperties", "externalReferences", "connectionSettings"};
+    static const Names kActivity = {"name",
+                                    "type",
+                                    "description",
+                                    "dependsOn",
+                                    "userProperties",
+                                    "inputs",
+                                    "outputs",
+                                    "state",
+                                    "onInactiveMarkAs",
+                                    "linkedServiceName",
+                                    "policy",
+                                    "typeProperties",
+                                    "externalReferences",
+                                    "connectionSettings"};
     const std::string name = fmt::format("activity '{}'", json.get_string("name"));
     const std::string type = json.get_string("type");
     members(json, name, kActivity);
     const Json* all = json.find("dependsOn");
-    for (const Json& one : all != nullptr && all->is_array() ? all->items() : Json::Array{}) {
+    for (const Json& one : items_of(all)) {
       members(one, "dependsOn of " + name, {"activity", "dependencyConditions"});
     }
     const auto control = control_properties().find(type);
@@ -134,8 +153,10 @@ class NameChecker {
     check_state(json, name);
     const Json* properties = json.find("typeProperties");
     if (is_control && properties != nullptr) {
-      members(without_told(*properties, control->second), type + " '" + json.get_string("name") + "'",
-              control->second);
+      Names known = control->second;
+      const Names told = told_names(*properties, known);
+      known.insert(known.end(), told.begin(), told.end());
+      members(*properties, type + " '" + json.get_string("name") + "'", known);
       inside(*properties, name);
     }
   }
@@ -171,7 +192,7 @@ class NameChecker {
       members(*budget, "failureBudget of " + name, {"count", "percent", "onExceeded"});
     }
     const Json* cases = properties.find("cases");
-    for (const Json& one : cases != nullptr && cases->is_array() ? cases->items() : Json::Array{}) {
+    for (const Json& one : items_of(cases)) {
       members(one, "a case of " + name, {"value", "activities"});
       list(one.find("activities"));
     }
@@ -203,8 +224,7 @@ Diagnostic unknown_member(const std::string& owner, const std::string& name,
 
 void check_member_names(const Pipeline& pipeline, std::vector<Diagnostic>* diagnostics) {
   const Source& source = *pipeline.source;
-  const auto root =
-      parse_json(source.text(), source.name(), {.tolerant = true, .depth_max = 256});
+  const auto root = parse_json(source.text(), source.name(), {.tolerant = true, .depth_max = 256});
   if (root.ok()) {
     NameChecker(source, diagnostics).document(*root);
   }

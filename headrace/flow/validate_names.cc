@@ -187,7 +187,27 @@ class NameChecker {
     }
   }
 
+  /// Only a worker's properties are evaluated where a key vault may be asked.
+  void refuse_vault(const Json& json, const std::string& name) {
+    if (equal_ignoring_case(json.get_string("type"), "AzureKeyVaultSecret")) {
+      add(Severity::error, "E-SECRET", json.offset(),
+          fmt::format("{} is a control activity; an AzureKeyVaultSecret may only stand in the "
+                      "typeProperties of an activity that does work, such as Custom",
+                      name));
+      return;
+    }
+    for (const Json& one : items_of(&json)) {
+      refuse_vault(one, name);
+    }
+    for (const Json::Member& member : members_of(&json)) {
+      if (!member.first.ends_with("ctivities") && member.first != "cases") {
+        refuse_vault(member.second, name);
+      }
+    }
+  }
+
   void inside(const Json& properties, const std::string& name) {
+    refuse_vault(properties, name);
     if (const Json* budget = properties.find("failureBudget")) {
       members(*budget, "failureBudget of " + name, {"count", "percent", "onExceeded"});
     }

@@ -297,3 +297,27 @@ def test_secrets_of_items_and_of_the_document_outlive_a_killed_engine(
     assert (tmp_path / "run/items/a/do.1.log").read_text() == "***\n"
     secrets = tmp_path / "run/secrets.json"
     assert secrets.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_vault_secret_of_a_control_activity_is_refused(run_headrace: Run, tmp_path: Path) -> None:
+    secret = {
+        "type": "AzureKeyVaultSecret",
+        "store": {"referenceName": "kv"},
+        "secretName": "x",
+    }
+    write(
+        tmp_path,
+        {
+            "name": "V",
+            "type": "SetVariable",
+            "typeProperties": {"variableName": "v", "value": secret},
+        },
+        variables={"v": {"type": "String"}},
+    )
+
+    done = run_headrace(
+        "flow", "validate", "pipeline.json", cwd=tmp_path, env={"HEADRACE_SECRET_KV_X": SECRET}
+    )
+
+    assert done.returncode == 2
+    assert "E-SECRET: activity 'V' is a control activity" in done.stdout

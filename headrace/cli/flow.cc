@@ -291,6 +291,9 @@ RunOptions run_options(const Arguments& arguments, const base::Path& folder) {
   RunOptions options;
   options.folder = folder;
   options.slots = static_cast<int>(arguments.integer("slots").value_or(0));
+  if (const auto seconds = arguments.number("grace")) {
+    options.grace = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
+  }
   install_interrupt_handler();
   options.interrupt_fd = interrupt_fd();
   return options;
@@ -364,7 +367,13 @@ std::vector<Option> driving_options() {
   slots.kind = OptionKind::integer;
   slots.at_least = 0;
   slots.at_most = flow::kSlotsMax;
-  return {slots,
+  Option grace = text("--grace",
+                      "seconds between SIGTERM and SIGKILL of a command that is cancelled or over "
+                      "its timeout; default 10");
+  grace.kind = OptionKind::number;
+  grace.at_least = 0;
+  grace.at_most = 3600;
+  return {slots, grace,
           flag("--no-circuit-breaker",
                "go through all items of a ForEach, also when the first ones (5, or as many as "
                "slots) all fail with the same error"),

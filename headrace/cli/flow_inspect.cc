@@ -246,6 +246,17 @@ int cancel(const Arguments& arguments) {
   return kExitOk;
 }
 
+/// What keeps a document from being read, with its place out of the message.
+flow::Diagnostic unreadable(const Error& error, const std::string& path) {
+  constexpr std::string_view kMark = ": E-SYNTAX: ";
+  const std::string& message = error.message();
+  if (const size_t at = message.find(kMark); at != std::string::npos) {
+    return {flow::Severity::error, "E-SYNTAX", message.substr(0, at),
+            message.substr(at + kMark.size())};
+  }
+  return {flow::Severity::error, "E-FILE", path, message};
+}
+
 int validate(const Arguments& arguments) {
   std::vector<flow::Diagnostic> all;
   int64_t pipelines = 0;
@@ -253,7 +264,7 @@ int validate(const Arguments& arguments) {
   for (const std::string& path : arguments.texts("path")) {
     auto factory = flow::load_factory(path);
     if (!factory.ok()) {
-      all.push_back({flow::Severity::error, "E-SYNTAX", "", factory.error().message()});
+      all.push_back(unreadable(factory.error(), path));
       continue;
     }
     all.insert(all.end(), factory->diagnostics.begin(), factory->diagnostics.end());

@@ -142,7 +142,11 @@ struct Progress::State {
     if (samples.empty() || now <= samples.front().at) {
       return 0.0;
     }
+    constexpr double kShortest = 0.1;  // of less time a rate says nothing
     const double seconds = std::chrono::duration<double>(now - samples.front().at).count();
+    if (seconds < kShortest) {
+      return 0.0;
+    }
     return static_cast<double>(counted.done - samples.front().done) / seconds;
   }
 

@@ -16,7 +16,9 @@ const ActivityType* ActivityTable::find(std::string_view type) const {
 std::vector<std::string> ActivityTable::names() const {
   std::vector<std::string> names;
   for (const auto& [name, type] : types_) {
-    names.push_back(name);
+    if (!type.hidden) {
+      names.push_back(name);
+    }
   }
   return names;
 }

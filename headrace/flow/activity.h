@@ -13,6 +13,7 @@
 #include "headrace/base/file.h"
 #include "headrace/base/json.h"
 #include "headrace/base/result.h"
+#include "headrace/flow/secrets.h"
 
 namespace headrace::flow {
 
@@ -25,6 +26,8 @@ struct ActivityCall {
   int attempt = 1;             ///< 1 for the first try
   Json type_properties;        ///< evaluated
   bool secure_input = false;   ///< policy.secureInput: the properties belong into no file
+  bool secure_output = false;  ///< policy.secureOutput: neither does what it gives and prints
+  Secrets secrets;             ///< to be hidden in whatever is written
   bool metrics = false;        ///< what this process counts on a board of this run (role instance,
                                ///< kept) is added to the run's numbers
   base::Path run_folder;       ///< the run's folder
@@ -44,6 +47,7 @@ using ActivityCheck = std::function<Result<void>(const Json& properties)>;
 
 struct ActivityType {
   std::string type;
+  bool hidden = false;  ///< for tests and measurements: can be run and is not offered
   ActivityFunction run;
   ActivityCheck check;                ///< may be empty
   std::vector<std::string> required;  ///< typeProperties that must be present
@@ -57,7 +61,7 @@ class HR_API ActivityTable {
  public:
   void add(ActivityType type);
   const ActivityType* find(std::string_view type) const;
-  std::vector<std::string> names() const;
+  std::vector<std::string> names() const;  ///< without hidden ones
 
  private:
   std::map<std::string, ActivityType, std::less<>> types_;

@@ -58,6 +58,10 @@ std::string encode(const CallFrame& frame) {
   out.fields().put(frame.attempt).put(frame.number).put_text(frame.activity).put_text(frame.type);
   out.fields().put_text(frame.item_key).put_text(frame.log).put_text(frame.properties);
   out.fields().put(static_cast<uint8_t>(frame.secure_input ? 1 : 0));
+  out.fields().put(static_cast<uint8_t>(frame.secure_output ? 1 : 0));
+  for (const std::string& secret : frame.secrets) {
+    out.fields().put_text(secret);
+  }
   return out.take();
 }
 
@@ -72,6 +76,10 @@ std::optional<CallFrame> decode_call(std::string_view payload) {
   frame.log = in.get_text();
   frame.properties = in.get_text();
   frame.secure_input = in.get<uint8_t>() != 0;
+  frame.secure_output = in.get<uint8_t>() != 0;
+  while (in.good() && in.left() > 0) {
+    frame.secrets.emplace_back(in.get_text());
+  }
   return in.complete() ? std::optional(std::move(frame)) : std::nullopt;
 }
 
@@ -79,6 +87,7 @@ std::string encode(const ResultFrame& frame) {
   FrameBuilder out(FrameType::result);
   out.fields().put(frame.attempt).put(static_cast<uint8_t>(frame.ok ? 1 : 0));
   out.fields().put_text(frame.output).put_text(frame.error_code).put_text(frame.error_message);
+  out.fields().put_text(frame.exit);
   out.fields().put(frame.cpu_seconds).put(frame.seconds).put(frame.peak_rss_bytes);
   return out.take();
 }
@@ -91,6 +100,7 @@ std::optional<ResultFrame> decode_result(std::string_view payload) {
   frame.output = in.get_text();
   frame.error_code = in.get_text();
   frame.error_message = in.get_text();
+  frame.exit = in.get_text();
   frame.cpu_seconds = in.get<double>();
   frame.seconds = in.get<double>();
   frame.peak_rss_bytes = in.get<int64_t>();

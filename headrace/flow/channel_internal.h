@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headrace/base/result.h"
 
@@ -37,6 +38,8 @@ struct CallFrame {
   std::string log;         ///< relative to the run folder
   std::string properties;  ///< JSON text
   bool secure_input = false;
+  bool secure_output = false;
+  std::vector<std::string> secrets;  ///< texts to be hidden in whatever is written
 };
 
 struct ResultFrame {
@@ -45,6 +48,7 @@ struct ResultFrame {
   std::string output;  ///< JSON text
   std::string error_code;
   std::string error_message;
+  std::string exit;  ///< of a command that failed: "exit code 3"
   double cpu_seconds = 0.0;
   double seconds = 0.0;
   int64_t peak_rss_bytes = 0;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "headrace/flow/engine.h"
 #include "headrace/flow/value.h"
@@ -24,13 +25,18 @@ constexpr std::string_view kOutputMark = "##headrace-output ";
 constexpr int64_t kLineBytesMax = int64_t{32} << 20;
 constexpr auto kWaitMax = std::chrono::seconds(3600);
 
+constexpr const char* kCallDocument = "activity.json";
+
+std::string work_folder_name(std::string_view activity, int attempt) {
+  return fmt::format("{}.{}", item_folder_name(activity), attempt);
+}
+
 /// Folder in which the command runs; what we put there goes again when nothing else is in it.
 class WorkFolder {
  public:
   static Result<WorkFolder> make(const ActivityCall& call) {
     WorkFolder work;
-    work.path_ =
-        call.item_folder / fmt::format("{}.{}", item_folder_name(call.activity), call.attempt);
+    work.path_ = call.item_folder / work_folder_name(call.activity, call.attempt);
     std::error_code code;
     std::filesystem::remove_all(work.path_, code);  // left by an attempt of this number that died
     HR_TRY(base::make_folders(work.path_));
@@ -46,7 +52,7 @@ class WorkFolder {
         Json::object({{"name", call.activity},
                       {"type", call.type},
                       {"typeProperties", call.secure_input ? Json("***") : call.type_properties}});
-    HR_TRY(work.put("activity.json", activity.dump(2)));
+    HR_TRY(work.put(kCallDocument, activity.dump(2)));
     HR_TRY(work.put("linkedServices.json", "[]"));
     HR_TRY(work.put("datasets.json", "[]"));
     return work;
@@ -92,13 +98,25 @@ std::vector<std::pair<std::string, std::string>> environment_of(const ActivityCa
   return all;
 }
 
-/// What a command prints, on its way to the log: short lines are written many at a time.
+/// What a command prints, on its way to the log: short lines are written many at a time. Secrets go
+/// hidden, and of an output that is secure nothing goes but a line that says so.
 class LogWriter {
  public:
+  explicit LogWriter(const ActivityCall& call) : call_(call), stream_(call.secrets) {}
+
   void add(std::string_view line) {
+    if (call_.secure_output) {
+      if (!std::exchange(wrote_, true)) {
+        pending_ = "headrace: the output is secure and not kept\n";
+      }
+      return;
+    }
     wrote_ = true;
-    pending_ += line;
-    pending_ += '\n';
+    stream_.add(line, &pending_);
+    stream_.add("\n", &pending_);
+    if (!call_.secrets.empty()) {
+      last_line_ = call_.secrets.masked(line).substr(0, kLastLineBytes);
+    }
     if (pending_.size() >= kPendingMax) {
       flush();
     }
@@ -110,11 +128,29 @@ class LogWriter {
       pending_.clear();
     }
   }
+  void finish() {
+    stream_.finish(&pending_);
+    flush();
+  }
   bool wrote() const { return wrote_; }
+  /// "; its last line: ..." as far as it may be told.
+  std::string last_words(const proc::Exit& exit) const {
+    if (call_.secure_output) {
+      return wrote_ ? "; its output is secure and not kept" : "";
+    }
+    if (exit.last_lines.empty()) {
+      return "";
+    }
+    return "; its last line: " + (call_.secrets.empty() ? exit.last_lines.back() : last_line_);
+  }
 
  private:
   static constexpr size_t kPendingMax = size_t{64} << 10;
+  static constexpr size_t kLastLineBytes = 4096;
+  const ActivityCall& call_;
+  SecretStream stream_;
   std::string pending_;
+  std::string last_line_;
   bool wrote_ = false;
 };
 
@@ -147,7 +183,7 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   HR_TRY(const auto work, WorkFolder::make(call));
   Json custom_output;
   std::string bad_output;
-  LogWriter log;
+  LogWriter log(call);
   proc::ChildOptions options;
   options.argv = {"/bin/sh", "-c", command->string()};
   options.folder = work.path();
@@ -162,7 +198,7 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
       if (parsed.ok()) {
         custom_output = *std::move(parsed);
       } else {
-        bad_output = parsed.error().message();
+        bad_output = call.secure_output ? "it is secure and not told" : parsed.error().message();
       }
     }
   };
@@ -177,15 +213,19 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   if (monitor != nullptr) {
     monitor->command_group(0);
   }
+  log.finish();
   work.clean();
   if (!exit.ok()) {
     return exit.error();
   }
   if (!exit->ok()) {
     // Without pid and time, which to_error gives: failures that are alike shall read alike.
-    const std::string line = exit->last_lines.empty() ? "" : exit->last_lines.back();
-    return Error{exit->to_error("").code(), "the command ended with " + exit->text() +
-                                                (line.empty() ? "" : "; its last line: " + line)};
+    const Error whole = exit->to_error("");
+    Error error{whole.code(), "the command ended with " + exit->text() + log.last_words(*exit)};
+    if (whole.origin()) {
+      error.set_origin(*whole.origin());
+    }
+    return error;
   }
   if (!bad_output.empty()) {
     return Error{Errc::invalid_argument, "the command's output line is no JSON: " + bad_output};
@@ -210,6 +250,12 @@ Result<int64_t> kill_left_commands(const std::string& run_id, const base::Path& 
   });
   if (attempts.empty()) {
     return 0;
+  }
+  for (const CutShort& one : attempts) {
+    // Evaluated properties, secrets among them; who wrote them could not take them away.
+    const base::Path folder =
+        (run_folder / log_path(one.item_key, one.activity->name, one.attempt)).parent_path();
+    ::unlink((folder / work_folder_name(one.activity->name, one.attempt) / kCallDocument).c_str());
   }
   const auto is_left = [&](const proc::Environment& environment) {
     const auto is = [&](std::string_view name, std::string_view value) {

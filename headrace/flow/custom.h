@@ -46,7 +46,8 @@ struct CutShort {
 /// Kill what commands of these attempts have left running: their worker was killed before it could.
 /// The number of processes that were there still, perhaps dying already; `timeout` (names them)
 /// when some are after `limit`. Attempts of other activities are passed over. What began with an
-/// environment of its own is not found.
+/// environment of its own is not found. What they were called with (activity.json) goes from their
+/// folders.
 Result<int64_t> kill_left_commands(const std::string& run_id, const base::Path& run_folder,
                                    std::vector<CutShort> attempts, proc::Millis limit);
 

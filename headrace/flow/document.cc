@@ -31,6 +31,12 @@ constexpr struct {
     {"Fail", ActivityKind::fail},
 };
 
+/// A pipeline without a name is called as its file, or in Fabric as its folder.
+std::string name_of_file(const base::Path& path) {
+  const base::Path folder = path.parent_path();
+  return folder.extension() == ".DataPipeline" ? folder.stem().string() : path.stem().string();
+}
+
 uint8_t bit(Status status) { return static_cast<uint8_t>(1U << static_cast<unsigned>(status)); }
 
 class Reader {
@@ -41,7 +47,7 @@ class Reader {
   std::shared_ptr<const Pipeline> read(const Json& root) {
     auto pipeline = std::make_shared<Pipeline>();
     pipeline->source = source_;
-    pipeline->name = root.get_string("name", base::Path(source_->name()).stem().string());
+    pipeline->name = root.get_string("name", name_of_file(source_->name()));
     const Json* properties = find_properties(root);
     if (properties == nullptr) {
       return nullptr;
@@ -62,6 +68,7 @@ class Reader {
       pipeline->body = read_list(*properties->find("activities"), 0);
     }
     pipeline->activity_count = next_id_;
+    find_secrets(root, pipeline.get());
     check_pipeline(pipeline.get(), diagnostics_);
     return pipeline;
   }
@@ -340,6 +347,12 @@ class Reader {
                           "allows",
                           *interval));
     }
+    if (interval && *interval > 86400) {
+      warning("W-POLICY", json.offset(),
+              fmt::format("policy.retryIntervalInSeconds {} is above the 86400 (a day) that Data "
+                          "Factory allows",
+                          *interval));
+    }
   }
 
   /// An integer, also as text.
@@ -421,7 +434,12 @@ class Reader {
       return;
     }
     switch (activity->kind) {
-      case ActivityKind::work: activity->properties = compile(&properties); return;
+      case ActivityKind::work: {
+        const size_t before = diagnostics_->size();
+        activity->properties = compile(&properties);
+        activity->is_broken = diagnostics_->size() > before;
+        return;
+      }
       case ActivityKind::for_each: read_for_each(properties, depth, activity); return;
       case ActivityKind::if_condition:
         activity->expression = required(properties, "expression", *activity);
@@ -586,8 +604,15 @@ class Reader {
 Result<void> read_document(std::string name, std::string text, Factory* factory) {
   auto source = std::make_shared<const Source>(std::move(name), std::move(text));
   std::vector<JsonWarning> warnings;
-  HR_TRY(const Json root, parse_json(source->text(), source->name(),
-                                     {.tolerant = true, .depth_max = 256}, &warnings));
+  const auto parsed =
+      parse_json(source->text(), source->name(), {.tolerant = true, .depth_max = 256}, &warnings);
+  if (!parsed.ok()) {
+    const std::string& message = parsed.error().message();  // "file:line:col: what"
+    const size_t place = std::min(message.find(": ", source->name().size()), message.size());
+    return Error{parsed.error().code(),
+                 message.substr(0, place) + ": E-SYNTAX" + message.substr(place)};
+  }
+  const Json& root = *parsed;
   for (const JsonWarning& warning : warnings) {
     factory->diagnostics.push_back(
         {Severity::warning, "W-JSON", source->where(warning.offset), warning.message});
@@ -608,6 +633,10 @@ Result<Factory> load_factory_text(std::string name, std::string text) {
 
 Result<Factory> load_factory(const base::Path& path) {
   std::error_code code;
+  constexpr const char* kFabricFile = "pipeline-content.json";
+  if (std::filesystem::is_regular_file(path / kFabricFile, code)) {
+    return load_factory(path / kFabricFile);  // a Fabric item's folder, NAME.DataPipeline
+  }
   if (!std::filesystem::is_directory(path, code)) {
     HR_TRY(auto text, base::read_file(path, kDocumentBytesMax));
     return load_factory_text(path.string(), std::move(text));

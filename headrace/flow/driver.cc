@@ -175,6 +175,7 @@ Result<void> Driver::stop(const StopAttempt& stop) {
       continue;
     }
     if (waiting_.erase(slot) == 0) {
+      flights_[i].timeout = stop.message;
       pool_.stop(slot);
       continue;
     }
@@ -236,7 +237,8 @@ Result<void> Driver::begin(const StartAttempt& start) {
   auto call = engine_->evaluate_call(start.attempt);
   if (!call.ok()) {
     ended.outcome.kind = Outcome::Kind::not_started;
-    ended.outcome.error = {"InvalidTemplate", call.error().message(), "UserError", ""};
+    ended.outcome.error = {"InvalidTemplate", engine_->secrets().masked(call.error().message()),
+                           "UserError", ""};
     const auto known = engine_->describe(start.attempt);
     return take({Micros(0), std::move(ended)}, known ? known->path : "");
   }
@@ -256,9 +258,19 @@ Result<void> Driver::begin(const StartAttempt& start) {
   frame.item_key = call->item_key;
   frame.properties = std::move(call->properties);
   frame.secure_input = call->activity->policy.secure_input;
+  frame.secure_output = call->activity->policy.secure_output;
+  call->secrets.add(engine_->secrets());
+  frame.secrets = call->secrets.texts();
   InFlight& flight = flights_[static_cast<size_t>(start.slot)];
-  flight = {start.attempt,  call->attempt, std::move(call->path), std::move(call->item_key),
-            call->activity, call->digest};
+  flight = {start.attempt,
+            call->attempt,
+            std::move(call->path),
+            std::move(call->item_key),
+            call->activity,
+            call->digest,
+            std::move(call->secrets),
+            std::chrono::duration<double>(start.waited).count(),
+            ""};
   return hand_over(start.slot, std::move(frame));
 }
 
@@ -271,7 +283,7 @@ Result<void> Driver::give_items(uint64_t run) {
   } else if (items.error().code() == Errc::not_found) {
     return {};  // cancelled in the same turn
   } else {
-    std::string message = items.error().message();
+    std::string message = engine_->secrets().masked(items.error().message());
     const size_t colon = message.find(": ");
     known.error =
         ActivityError{message.substr(0, colon), message.substr(colon + 2), "UserError", ""};
@@ -283,7 +295,11 @@ Result<void> Driver::take_ended(WorkerPool::Ended ended) {
   InFlight& flight = flights_[static_cast<size_t>(ended.slot)];
   ended.outcome.digest = flight.digest;
   ended.outcome.retry_useless = retry_is_useless(ended.outcome, *flight.activity);
-  ended.outcome.output_kept = !flight.activity->policy.secure_output;
+  // An output with a secret in it is as secure as one that is said to be.
+  ended.outcome.output_kept =
+      !flight.activity->policy.secure_output && !flight.secrets.found_in(ended.outcome.output);
+  ended.outcome.error.code = flight.secrets.masked(ended.outcome.error.code);
+  ended.outcome.error.message = flight.secrets.masked(ended.outcome.error.message);
   if (ended.outcome.kind == Outcome::Kind::lost) {
     end_left_commands({flight});  // the next attempt should not meet it
   }
@@ -323,15 +339,20 @@ void Driver::write_meta(const WorkerPool::Ended& ended, const InFlight& flight) 
                             {"started", base::utc_text(begin, 3)},
                             {"ended", base::utc_text(end, 3)},
                             {"seconds", ended.seconds},
+                            {"queue_seconds", flight.queued_seconds},
                             {"cpu_seconds", outcome.cpu_seconds},
                             {"peak_rss_bytes", outcome.peak_rss_bytes},
                             {"slot", ended.slot},
                             {"pid", outcome.pid},
                             {"host", host_name()},
                             {"succeeded", outcome.kind == Outcome::Kind::succeeded}});
+  if (!outcome.exit.empty()) {
+    meta.set("exit", outcome.exit);
+  }
   if (outcome.kind != Outcome::Kind::succeeded) {
-    meta.set("error", Json::object({{"code", outcome.error.code},
-                                    {"message", outcome.error.message},
+    const bool timed_out = !flight.timeout.empty();
+    meta.set("error", Json::object({{"code", timed_out ? "Timeout" : outcome.error.code},
+                                    {"message", timed_out ? flight.timeout : outcome.error.message},
                                     {"lost", outcome.kind == Outcome::Kind::lost}}));
   }
   base::Path path =
@@ -339,7 +360,7 @@ void Driver::write_meta(const WorkerPool::Ended& ended, const InFlight& flight) 
   path.replace_extension(".meta.json");
   const auto write = [&]() -> Result<void> {
     HR_TRY(base::make_folders(path.parent_path()));
-    HR_TRY(auto fd, base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC));
+    HR_TRY(auto fd, base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0600));
     return base::write_all(fd.get(), meta.dump(2) + "\n", path);
   };
   if (const Result<void> written = write(); !written.ok()) {
@@ -474,7 +495,7 @@ Result<RunResult> Driver::loop() {
   show_progress(true);
   result.status = engine_->status();
   result.error = engine_->error();
-  result.return_value = engine_->return_value();
+  result.return_value = engine_->secrets().masked_value(engine_->return_value());
   result.progress = engine_->progress();
   return result;
 }

@@ -37,6 +37,9 @@ class Driver {
     std::string item_key;
     const Activity* activity = nullptr;
     uint64_t digest = 0;
+    Secrets secrets;  ///< of the run and of this call
+    double queued_seconds = 0.0;
+    std::string timeout;  ///< it is being stopped for that
   };
   /// A slot whose worker could not be started. That is not its attempt's doing: it waits.
   struct Waiting {

@@ -25,6 +25,11 @@ Micros seconds_to_micros(double seconds) {
   return Micros(static_cast<int64_t>(std::clamp(seconds, 0.0, kLongest) * 1e6));
 }
 
+std::string timeout_message(const ActivityRun& run) {
+  return fmt::format("'{}' did not end within its policy.timeout of {} s", run.activity->name,
+                     run.timeout);
+}
+
 Error does_not_fit(std::string what) {
   return Error{Errc::mismatch, "flow: " + std::move(what) +
                                    "; the journal was written by another version of the engine or "
@@ -85,6 +90,7 @@ Engine::State::State(std::shared_ptr<const Pipeline> the_pipeline, EngineOptions
   places.resize(static_cast<size_t>(pipeline->activity_count));
   place_activities(pipeline->body, -1, &places, &ids_by_name);
   seed = base::derive_seed(0, options.run_id);
+  secrets = Secrets::of_run(*pipeline, options.parameters);
   now = options.started;
   for (const Variable& variable : pipeline->variables) {
     variables.emplace(variable.name, variable.default_value);
@@ -194,8 +200,7 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
     outcome.retry_useless = false;
     outcome.error.code = "Timeout";
     outcome.error.failure_type = "UserError";
-    outcome.error.message = fmt::format("'{}' did not end within its policy.timeout of {} s",
-                                        run->activity->name, run->timeout);
+    outcome.error.message = timeout_message(*run);
   } else if (outcome.kind == Outcome::Kind::lost) {
     if (++run->losses <= kLossesMax) {
       run->reason = StartAttempt::Reason::lost;
@@ -507,7 +512,8 @@ void Engine::State::stop_attempt(ActivityRun* run, std::string reason) {
   if (!run->stopping) {
     run->stopping = true;
     run->stop_reason = reason;
-    actions->stop.push_back({run->id, std::move(reason)});
+    std::string message = reason == "timeout" ? timeout_message(*run) : "";
+    actions->stop.push_back({run->id, std::move(reason), std::move(message)});
   }
 }
 
@@ -533,6 +539,10 @@ void Engine::State::end(ActivityRun* run, Status final_status) {
 void Engine::State::fail(ActivityRun* run, ActivityError why) {
   if (why.target.empty()) {
     why.target = run->activity->name;
+  }
+  if (!secrets.empty()) {
+    why.code = secrets.masked(why.code);
+    why.message = secrets.masked(why.message);
   }
   run->error = std::make_unique<ActivityError>(std::move(why));
   end(run, Status::failed);
@@ -661,6 +671,8 @@ std::vector<StartAttempt> Engine::running() const {
             [](const auto& a, const auto& b) { return a.attempt < b.attempt; });
   return all;
 }
+
+const Secrets& Engine::secrets() const { return state_->secrets; }
 
 Json Engine::variables() const {
   Json all = Json::object();

@@ -19,6 +19,7 @@
 #include "headrace/flow/engine_progress.h"
 #include "headrace/flow/pipeline.h"
 #include "headrace/flow/run_state.h"
+#include "headrace/flow/secrets.h"
 
 namespace headrace::flow {
 
@@ -54,6 +55,7 @@ struct Outcome {
   double cpu_seconds = 0.0;
   int64_t peak_rss_bytes = 0;
   int64_t pid = 0;
+  std::string exit;     ///< how a command or a worker ended: "exit code 3"; in no journal
   uint64_t digest = 0;  ///< of the evaluated properties
   bool reused = false;  ///< taken over from before a restart
 };
@@ -120,7 +122,8 @@ struct StartAttempt {
 };
 struct StopAttempt {
   uint64_t attempt = 0;
-  std::string reason;
+  std::string reason;   ///< "timeout" or "cancel"
+  std::string message;  ///< of a timeout: what the attempt's error will say
 };
 
 /// An attempt failed and is made again.
@@ -157,6 +160,8 @@ struct EngineOptions {
   /// inside loops would else begin batchCount to the power of their depth.
   int64_t live_items_max = kLiveItemsMax;
   bool report_outputs = false;
+  /// Asked by `evaluate_call` for secrets of key vaults, by store and name; may be empty.
+  std::function<Result<std::string>(std::string_view store, std::string_view name)> vault = {};
 };
 
 /// One attempt as a worker needs it.
@@ -167,6 +172,7 @@ struct CallSpec {
   std::string item_key;    ///< "s17"; "outer/inner" when nested; "" outside of any ForEach
   std::string properties;  ///< JSON text
   uint64_t digest = 0;
+  Secrets secrets;  ///< of this call alone: what its expressions marked, its texts by secureInput
 };
 
 /// One run. The same events give the same state and the same actions, always: that is what makes
@@ -210,6 +216,8 @@ class Engine {
   /// Items of the loops that run now (of loops inside items: not), by loop and index.
   void visit_open_items(const std::function<void(const OpenItem& item)>& visit) const;
 
+  /// What is secret of the whole run. Errors that the engine gives hold none of it.
+  const Secrets& secrets() const;
   Json variables() const;
   const Json& return_value() const;
 

@@ -83,6 +83,25 @@ class RunContext final : public Context {
                  fmt::format("{}() is not known here: this run was started by hand", function)};
   }
 
+  Result<Json> vault_secret(std::string_view store, std::string_view name) override {
+    if (call_secrets_ == nullptr || !state_.options.vault) {
+      return Error{Errc::unsupported,
+                   "the secret of a key vault is only known in the typeProperties of an activity "
+                   "that does work, such as Custom"};
+    }
+    HR_TRY(auto secret, state_.options.vault(store, name));
+    return Json(std::move(secret));
+  }
+
+  void note_secret(const Json& value) override {
+    if (call_secrets_ != nullptr) {
+      call_secrets_->add(value);
+    }
+  }
+
+  /// What a call's expressions mark as secret goes to `secrets`.
+  void collect_secrets(Secrets* secrets) { call_secrets_ = secrets; }
+
   base::Micros now() override { return state_.now; }
   uint64_t random() override { return rng_.next(); }
 
@@ -91,6 +110,7 @@ class RunContext final : public Context {
   Scope* scope_;
   const Json* item_;
   base::Rng rng_;
+  Secrets* call_secrets_ = nullptr;
 };
 
 Error of_activity(const Error& error, const ActivityRun& run) {
@@ -236,9 +256,14 @@ Result<CallSpec> Engine::evaluate_call(uint64_t attempt) {
   // attempt, also after a restart, must see the same guid().
   RunContext context(state_.get(), run->scope, nullptr,
                      base::derive_seed(state_->seed, call->path));
+  context.collect_secrets(&call->secrets);
   const auto properties = run->activity->properties.evaluate(context);
   if (!properties.ok()) {
-    return of_activity(properties.error(), *run);
+    const Error error = of_activity(properties.error(), *run);
+    return Error{error.code(), call->secrets.masked(error.message())};
+  }
+  if (run->activity->policy.secure_input) {
+    call->secrets.add(*properties);
   }
   properties->dump_to(&call->properties);
   call->digest = base::xxh3_64(call->properties);

@@ -119,17 +119,31 @@ Result<ItemList> Engine::State::make_items(ActivityRun* run) {
                                  "must be texts that differ",
                                  activity.name, text, text.empty() ? "for an item" : "twice")};
       }
-      list.add(text, item.dump());
+      if (secrets.found_in(text)) {
+        return Error{Errc::invalid_argument,
+                     fmt::format("InvalidTemplate: itemKey of ForEach '{}' gives a secure value; "
+                                 "keys name folders and are told",
+                                 activity.name)};
+      }
+      list.add(text, secrets.empty() ? item.dump() : secrets.hide(item.dump()));
     }
     return list;
   }
   constexpr std::string_view kProperties[] = {"key", "id", "name", "series_id", ""};
   const auto* property = std::find_if(std::begin(kProperties), std::end(kProperties),
                                       [&](std::string_view name) { return is_key(items, name); });
+  const bool secret = property != std::end(kProperties) && !secrets.empty() &&
+                      std::ranges::any_of(items, [&](const Json& item) {
+                        return secrets.found_in(*key_text(item, *property));
+                      });
+  if (secret) {
+    property = std::end(kProperties);  // keys name folders and are told
+  }
   std::string text;
   for (size_t i = 0; i < items.size(); ++i) {
     text.clear();
     items[i].dump_to(&text);
+    text = secrets.empty() ? std::move(text) : secrets.hide(text);
     list.add(property == std::end(kProperties) ? std::to_string(i) : *key_text(items[i], *property),
              text);
   }
@@ -154,7 +168,7 @@ void Engine::State::fill(ActivityRun* run) {
     auto scope = open_scope(run->activity->branches[0], run->scope, run);
     scope->sequence = next_sequence++;
     scope->index = index;
-    scope->item = parse_json(loop.items.text(index), "item").value_or(Json());
+    scope->item = parse_json(secrets.reveal(loop.items.text(index)), "item").value_or(Json());
     if (loop.batch > 1 && !options.shared_variables) {
       scope->changes = std::make_unique<VariableChanges>();
     }

@@ -192,6 +192,7 @@ struct Engine::State {
 
   std::shared_ptr<const Pipeline> pipeline;
   EngineOptions options;
+  Secrets secrets;
   std::vector<ActivityPlace> places;                 ///< by activity id
   std::unordered_map<std::string, int> ids_by_name;  ///< lower case
 

@@ -340,6 +340,10 @@ Result<Value> Context::parameter(std::string_view) { return not_here("parameters
 Result<Value> Context::variable(std::string_view) { return not_here("variables()"); }
 Result<Value> Context::activity(std::string_view) { return not_here("activity()"); }
 Result<Value> Context::item(std::string_view) { return not_here("item()"); }
+Result<Json> Context::vault_secret(std::string_view, std::string_view) {
+  return not_here("the secret of a key vault");
+}
+void Context::note_secret(const Json&) {}
 Result<Value> Context::document(std::string_view function) {
   return not_here(fmt::format("{}()", function));
 }
@@ -410,16 +414,99 @@ std::vector<Reference> Expression::references() const {
   return out;
 }
 
+namespace {
+
+class NoContext final : public Context {
+ public:
+  base::Micros now() override { return base::Micros(0); }
+  uint64_t random() override { return 0; }
+};
+
+void check_node(const Node& node, std::string_view text, std::vector<Error>* errors) {
+  static const std::vector<std::string> kOfPipeline = {
+      "DataFactory", "Pipeline",         "RunId",
+      "GroupId",     "TriggerType",      "TriggerId",
+      "TriggerName", "TriggerTime",      "TriggeredByPipelineName",
+      "parameters",  "globalParameters", "TriggeredByPipelineRunId"};
+  constexpr std::string_view kLarge[] = {"range"};  // made for nothing here
+  if (node.kind == Node::Kind::property && !node.safe &&
+      node.children[0].special == Special::pipeline &&
+      std::ranges::none_of(kOfPipeline, [&](const std::string& one) {
+        return equal_ignoring_case(one, node.name);
+      })) {
+    errors->push_back(
+        Error{Errc::invalid_argument,
+              fmt::format("(+{}): pipeline() has no '{}'{}; it has: {}", node.offset, node.name,
+                          did_you_mean(node.name, kOfPipeline), name_list(kOfPipeline, 20))});
+    return;
+  }
+  const bool lazy = node.special == Special::if_ || node.special == Special::and_ ||
+                    node.special == Special::or_ || node.special == Special::coalesce;
+  if (lazy) {
+    return;
+  }
+  bool literal =
+      node.kind == Node::Kind::call && std::ranges::none_of(kLarge, [&](std::string_view one) {
+        return equal_ignoring_case(one, node.name);
+      });
+  for (const Node& child : node.children) {
+    literal = literal && child.kind == Node::Kind::literal;
+    check_node(child, text, errors);
+  }
+  if (literal) {
+    NoContext context;
+    const Result<Value> value = Evaluator(text, context).run(node);
+    if (!value.ok()) {
+      errors->push_back(value.error());
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Error> Expression::check_literals() const {
+  std::vector<Error> errors;
+  for (const Segment& segment : state_->parsed.segments) {
+    if (segment.is_node) {
+      check_node(segment.node, state_->text, &errors);
+    }
+  }
+  return errors;
+}
+
 const std::string& Expression::where() const { return state_->where; }
 const std::string& Expression::text() const { return state_->text; }
 
 struct Template::Part {
-  enum class Kind : uint8_t { constant, expression, array, object };
+  /// A secret has one child, a vault's two: store and name.
+  enum class Kind : uint8_t { constant, expression, array, object, secret, vault };
   Kind kind = Kind::constant;
   Json constant;
   Expression expression;
   std::vector<std::string> names;
   std::vector<Part> children;
+
+  bool is_evaluated() const {
+    return kind == Kind::expression || kind == Kind::secret || kind == Kind::vault;
+  }
+
+  /// Make `constant` out of the children's; true when that is all there is.
+  bool gather() {
+    bool whole = true;
+    for (size_t i = 0; i < children.size(); ++i) {
+      const Part& child = children[i];
+      whole = whole && child.kind == Kind::constant;
+      if (child.is_evaluated()) {
+        continue;
+      }
+      if (kind == Kind::array) {
+        constant.push_back(child.constant);
+      } else {
+        constant.members().emplace_back(names[i], child.constant);
+      }
+    }
+    return whole;
+  }
 };
 
 namespace {
@@ -433,6 +520,17 @@ const Json* expression_object(const Json& value) {
   return text != nullptr ? text : value.find("content");
 }
 
+/// A member, or null.
+const Json& member_of(const Json& value, std::string_view name) {
+  static const Json kNone;
+  const Json* found = value.find(name);
+  return found != nullptr ? *found : kNone;
+}
+
+bool is_of_type(const Json& value, std::string_view type) {
+  return value.is_object() && equal_ignoring_case(value.get_string("type"), type);
+}
+
 }  // namespace
 
 Template Template::compile(const Json& value,
@@ -440,6 +538,18 @@ Template Template::compile(const Json& value,
                            std::vector<Error>* errors) {
   const std::function<Part(const Json&)> build = [&](const Json& json) -> Part {
     Part part;
+    if (is_of_type(json, "SecureString") && json.find("value") != nullptr) {
+      part.kind = Part::Kind::secret;
+      part.children.push_back(build(member_of(json, "value")));
+      // One that stands in the document is known as a secret from there.
+      return part.children[0].kind == Part::Kind::constant ? std::move(part.children[0]) : part;
+    }
+    if (is_of_type(json, "AzureKeyVaultSecret")) {
+      part.kind = Part::Kind::vault;
+      part.children.push_back(build(member_of(member_of(json, "store"), "referenceName")));
+      part.children.push_back(build(member_of(json, "secretName")));
+      return part;
+    }
     const Json* text = expression_object(json);
     const Json& inner = text != nullptr ? *text : json;
     if (inner.is_string() && Expression::is_expression(inner.string())) {
@@ -452,7 +562,6 @@ Template Template::compile(const Json& value,
       part.expression = *std::move(parsed);
       return part;
     }
-    bool constant = true;
     if (inner.is_array()) {
       part.kind = Part::Kind::array;
       part.constant = Json::array();
@@ -467,20 +576,7 @@ Template Template::compile(const Json& value,
         part.children.push_back(build(member.second));
       }
     }
-    for (size_t i = 0; i < part.children.size(); ++i) {
-      const Part& child = part.children[i];
-      if (child.kind == Part::Kind::expression) {
-        constant = false;
-        continue;
-      }
-      constant = constant && child.kind == Part::Kind::constant;
-      if (part.kind == Part::Kind::array) {
-        part.constant.push_back(child.constant);
-      } else {
-        part.constant.members().emplace_back(part.names[i], child.constant);
-      }
-    }
-    if (constant) {
+    if (part.gather()) {
       Json whole = inner.is_array() || inner.is_object() ? std::move(part.constant) : inner;
       part = Part{};
       part.constant = std::move(whole);
@@ -524,6 +620,18 @@ Result<Json> Template::evaluate(Context& context) const {
       auto value = part.expression.evaluate(context);
       return value.ok() ? std::move(value)
                         : Result<Json>(told_with(value.error(), part.expression));
+    }
+    if (part.kind == Part::Kind::secret) {
+      HR_TRY(auto value, run(part.children[0]));
+      context.note_secret(value);
+      return value;
+    }
+    if (part.kind == Part::Kind::vault) {
+      HR_TRY(const auto store, run(part.children[0]));
+      HR_TRY(const auto name, run(part.children[1]));
+      HR_TRY(auto value, context.vault_secret(value_text(store), value_text(name)));
+      context.note_secret(value);
+      return value;
     }
     Json out = part.kind == Part::Kind::array ? Json::array() : Json::object();
     for (size_t i = 0; i < part.children.size(); ++i) {

@@ -30,6 +30,10 @@ class HR_API Context {
   virtual Result<Value> activity(std::string_view name);
   /// `for_each` is empty for the innermost ForEach or Filter.
   virtual Result<Value> item(std::string_view for_each);
+  /// The value behind {"type": "AzureKeyVaultSecret"}.
+  virtual Result<Json> vault_secret(std::string_view store, std::string_view name);
+  /// The value of a {"type": "SecureString"}, which belongs into no file.
+  virtual void note_secret(const Json& value);
   /// `trigger`, `triggerBody`, `triggerOutputs`, `dataset`, `linkedService`.
   virtual Result<Value> document(std::string_view function);
   /// One time and one source of chance per evaluation, so that a replay sees the same.
@@ -71,6 +75,10 @@ class HR_API Expression {
 
   Result<Json> evaluate(Context& context) const;
 
+  /// What evaluation must find wrong whatever the context: functions called with literals alone,
+  /// and names that `pipeline()` does not have. Parts that may stay unevaluated are passed over.
+  std::vector<Error> check_literals() const;
+
   /// Names it refers to, in order of appearance.
   std::vector<Reference> references() const;
   const std::string& where() const;
@@ -84,7 +92,8 @@ class HR_API Expression {
 
 /// A JSON value some of whose strings are expressions, e.g. typeProperties. Immutable, cheap to
 /// copy. Expression objects {"value": "@...", "type": "Expression"} (also with "content") stand for
-/// the value of their expression.
+/// the value of their expression, {"type": "SecureString", "value"} and {"type":
+/// "AzureKeyVaultSecret", "store", "secretName"} for the secret.
 class HR_API Template {
  public:
   Template() = default;

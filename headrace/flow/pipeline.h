@@ -17,6 +17,7 @@
 #include "headrace/base/result.h"
 #include "headrace/flow/expression.h"
 #include "headrace/flow/run_state.h"
+#include "headrace/flow/secrets.h"
 
 namespace headrace::flow {
 
@@ -105,7 +106,8 @@ struct Activity {
   std::vector<int> dependents;     ///< indices within the same list
   std::optional<Status> inactive;  ///< takes this status instead of running
   Policy policy;
-  Template properties;  ///< work: all typeProperties
+  Template properties;     ///< work: all typeProperties
+  bool is_broken = false;  ///< some of them cannot be parsed
 
   // Of the control activities.
   Template items;       ///< ForEach, Filter
@@ -151,6 +153,9 @@ struct Pipeline {
   ActivityList body;
   int activity_count = 0;
   bool outputs_of_items_used = false;  ///< some expression may look at a ForEach's output
+  std::vector<std::string> literals;   ///< texts that the document marks as SecureString
+  std::vector<VaultReference> vault;
+  std::string shown_text;  ///< the document with "***" for `literals`; empty without any
 
   const Parameter* find_parameter(std::string_view name) const;  ///< exact, else without case
   const Variable* find_variable(std::string_view name) const;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "headrace/base/checksum.h"
+
 namespace headrace::flow {
 
 Result<std::shared_ptr<const Pipeline>> load_pipeline(const RunHeader& header) {
@@ -19,15 +21,24 @@ Result<std::shared_ptr<const Pipeline>> load_pipeline(const RunHeader& header) {
   return factory.find(header.pipeline_name);
 }
 
-Result<Json> with_secrets(Json parameters, const base::Path& run_folder) {
+Result<Json> read_secrets(const base::Path& run_folder) {
   const base::Path path = run_folder / "secrets.json";
   std::error_code code;
   if (!std::filesystem::exists(path, code)) {
-    return parameters;
+    return Json::object();
   }
-  HR_TRY(const auto text, base::read_file(path, int64_t{64} << 20));
-  HR_TRY(const auto secrets, parse_json(text, path.string()));
-  for (const Json::Member& member : secrets.is_object() ? secrets.members() : Json::Object{}) {
+  HR_TRY(const auto text, base::read_file(path, int64_t{256} << 20));
+  HR_TRY(auto secrets, parse_json(text, path.string()));
+  return secrets.is_object() ? std::move(secrets) : Json::object();
+}
+
+std::string document_key(std::string_view shown_text) {
+  return fmt::format("{}{:016x}", kDocumentKey, base::xxh3_64(shown_text));
+}
+
+Result<Json> with_secrets(Json parameters, const base::Path& run_folder) {
+  HR_TRY(const Json secrets, read_secrets(run_folder));
+  for (const Json::Member& member : secrets.members()) {
     if (Json* value = parameters.find(member.first)) {
       *value = member.second;
     }
@@ -45,12 +56,17 @@ EngineOptions engine_options(const RunHeader& header, bool report_outputs) {
   options.circuit_breaker = header.circuit_breaker;
   options.live_items_max = header.live_items_max;
   options.report_outputs = report_outputs;
+  options.vault = vault_secret;
   return options;
 }
 
 Result<void> Replay::begin(std::string_view payload) {
   HR_TRY(const auto json, parse_json(payload, "journal"));
   HR_TRY(header_, RunHeader::from_json(json));
+  if (!options_.run_folder.empty()) {
+    HR_TRY(const Json secrets, read_secrets(options_.run_folder));
+    header_.document = secrets.get_string(document_key(header_.document), header_.document);
+  }
   HR_TRY(pipeline_, load_pipeline(header_));
   EngineOptions settings = engine_options(header_, options_.report_outputs);
   if (!options_.run_folder.empty()) {

@@ -71,6 +71,13 @@ class Replay {
   base::Micros last_event_{0};
 };
 
+/// Content of RUN/secrets.json: an object; empty without the file. Beside secure parameters it
+/// holds documents with secrets, each by `document_key` of the text that the journal has in its
+/// place.
+Result<Json> read_secrets(const base::Path& run_folder);
+inline constexpr std::string_view kDocumentKey = "@document ";
+std::string document_key(std::string_view shown_text);
+
 /// `parameters` with the secure ones filled in from the run's folder, as far as it has them.
 Result<Json> with_secrets(Json parameters, const base::Path& run_folder);
 

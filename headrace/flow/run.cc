@@ -36,13 +36,24 @@ Result<RunOptions> with_defaults(const RunOptions& options) {
   return filled;
 }
 
-/// Secure parameters are in a file of their own, which only its owner reads, and in no journal.
+/// Secure parameters, and the document when it holds secrets, are in a file of their own, which
+/// only its owner reads, and in no journal. Documents of the run's earlier beginnings stay there.
 Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folder,
-                           Json* parameters) {
+                           RunHeader* header) {
   Json secrets = Json::object();
+  HR_TRY(const Json before, read_secrets(run_folder));
+  for (const Json::Member& member : before.members()) {
+    if (member.first.starts_with(kDocumentKey)) {
+      secrets.set(member.first, member.second);
+    }
+  }
+  if (!pipeline.shown_text.empty()) {
+    secrets.set(document_key(pipeline.shown_text), header->document);
+    header->document = pipeline.shown_text;
+  }
   for (const Parameter& parameter : pipeline.parameters) {
     if (parameter.type == "SecureString") {
-      Json* value = parameters->find(parameter.name);
+      Json* value = header->parameters.find(parameter.name);
       secrets.set(parameter.name, *value);
       *value = Json();
     }
@@ -74,8 +85,7 @@ Result<RunResult> drive(Journal journal, std::unique_ptr<Engine> engine, const R
 
 /// Attempts whose engine died: what their commands left running ends before anything runs again,
 /// and what they printed belongs into their logs.
-Result<void> take_over(const Engine& engine, const std::string& run_id,
-                       const base::Path& run_folder) {
+Result<void> take_over(Engine& engine, const std::string& run_id, const base::Path& run_folder) {
   std::vector<CutShort> left;
   for (const StartAttempt& running : engine.running()) {
     if (const auto call = engine.describe(running.attempt)) {
@@ -92,9 +102,13 @@ Result<void> take_over(const Engine& engine, const std::string& run_id,
     const auto call = engine.describe(running.attempt);
     const auto output = base::open_file(worker_output_path(run_folder, running.slot), O_RDWR);
     if (call && output.ok()) {
+      // Evaluated for its secrets alone; one that cannot be had was not given to the command.
+      auto spec = engine.evaluate_call(running.attempt);
+      LogPrivacy privacy{call->activity->policy.secure_output, engine.secrets()};
+      privacy.secrets.add(spec.ok() ? spec->secrets : Secrets{});
       const auto moved = move_output_to_log(
-          output->get(),
-          run_folder / log_path(call->item_key, call->activity->name, call->attempt));
+          output->get(), run_folder / log_path(call->item_key, call->activity->name, call->attempt),
+          privacy);
       if (!moved.ok()) {
         base::log_warning("flow: " + moved.error().message());
       }
@@ -149,7 +163,7 @@ Result<RunResult> restart(Journal journal, Replay* replay, const Changed& docume
   }
   HR_TRY(header.parameters, bind_parameters(*pipeline, arguments));
   EngineOptions engine_settings = engine_options(header, false);
-  HR_TRY(split_secrets(*pipeline, options.folder, &header.parameters));
+  HR_TRY(split_secrets(*pipeline, options.folder, &header));
   HR_TRY(journal.append_restart(header));
   auto engine = std::make_unique<Engine>(pipeline, std::move(engine_settings));
   return drive(std::move(journal), std::move(engine), header, options,
@@ -193,7 +207,7 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   HR_TRY(Journal::check_absent(options.folder));  // before anything of another run is touched
   drop_cancel_requests(options.folder);           // they were for an engine that is gone
   EngineOptions engine_settings = engine_options(header, false);
-  HR_TRY(split_secrets(*request.pipeline, options.folder, &header.parameters));
+  HR_TRY(split_secrets(*request.pipeline, options.folder, &header));
   HR_TRY(auto journal, Journal::create(options.folder, header));
   auto engine = std::make_unique<Engine>(request.pipeline, std::move(engine_settings));
   return drive(std::move(journal), std::move(engine), header, options,
@@ -235,7 +249,7 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
     result.run_id = replay.header().run_id;
     result.status = engine.status();
     result.error = engine.error();
-    result.return_value = engine.return_value();
+    result.return_value = engine.secrets().masked_value(engine.return_value());
     result.progress = engine.progress();
     return result;
   }

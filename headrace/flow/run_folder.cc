@@ -18,6 +18,8 @@ namespace {
 
 constexpr int64_t kLogBytesMax = int64_t{16} << 20;
 
+enum class Cut : uint8_t { none, begin, end };
+
 /// Copy [begin, begin + count) of one file to the end of another.
 Result<void> copy_range(int from, int to, int64_t begin, int64_t count, const base::Path& path) {
   off_t at = begin;
@@ -32,6 +34,41 @@ Result<void> copy_range(int from, int to, int64_t begin, int64_t count, const ba
     count -= sent;
   }
   return {};
+}
+
+/// The same with secrets hidden. At a border that `cut` says is none of the file's, as many bytes
+/// are left out as a part of a secret may have there.
+Result<void> copy_masked(int from, int to, int64_t begin, int64_t count, const LogPrivacy& privacy,
+                         const base::Path& path, Cut cut) {
+  constexpr int64_t kPieceBytes = int64_t{64} << 10;
+  SecretStream stream(privacy.secrets);
+  size_t drop = cut == Cut::begin ? privacy.secrets.bytes_max() : 0;
+  const auto write = [&](std::string_view out) {
+    const size_t dropped = std::min(drop, out.size());
+    drop -= dropped;
+    return base::write_all(to, out.substr(dropped), path);
+  };
+  std::string piece;
+  std::string out;
+  for (int64_t at = begin; at < begin + count;) {
+    piece.resize(static_cast<size_t>(std::min(kPieceBytes, begin + count - at)));
+    const ssize_t got = ::pread(from, piece.data(), piece.size(), at);
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      return errno_error(got == 0 ? EIO : errno, "reading what goes to " + path.string());
+    }
+    at += got;
+    out.clear();
+    stream.add(std::string_view(piece).substr(0, static_cast<size_t>(got)), &out);
+    HR_TRY(write(out));
+  }
+  out.clear();
+  if (cut != Cut::end) {
+    stream.finish(&out);
+  }
+  return write(out);
 }
 
 }  // namespace
@@ -109,24 +146,31 @@ base::Path worker_output_path(const base::Path& run_folder, int slot) {
   return run_folder / "workers" / fmt::format("{}.log", slot);
 }
 
-Result<bool> move_output_to_log(int output_fd, const base::Path& log) {
+Result<bool> move_output_to_log(int output_fd, const base::Path& log, const LogPrivacy& privacy) {
   struct stat info = {};
   if (::fstat(output_fd, &info) != 0 || info.st_size == 0) {
     return false;
   }
   HR_TRY(base::make_folders(log.parent_path()));
-  HR_TRY(auto fd, base::open_file(log, O_WRONLY | O_CREAT | O_TRUNC));
+  HR_TRY(auto fd, base::open_file(log, O_WRONLY | O_CREAT | O_TRUNC, 0600));
   // sendfile needs a source that can be read; the worker's own descriptor only appends.
   HR_TRY(auto source, base::open_file(fmt::format("/proc/self/fd/{}", output_fd), O_RDONLY));
   const int64_t size = info.st_size;
-  if (size <= kLogBytesMax) {
-    HR_TRY(copy_range(source.get(), fd.get(), 0, size, log));
+  const auto copy = [&](int64_t begin, int64_t count, Cut cut) {
+    return privacy.secrets.empty()
+               ? copy_range(source.get(), fd.get(), begin, count, log)
+               : copy_masked(source.get(), fd.get(), begin, count, privacy, log, cut);
+  };
+  if (privacy.secure_output) {
+    HR_TRY(base::write_all(fd.get(), "headrace: the output is secure and not kept\n", log));
+  } else if (size <= kLogBytesMax) {
+    HR_TRY(copy(0, size, Cut::none));
   } else {
     constexpr int64_t kHalf = kLogBytesMax / 2;
-    HR_TRY(copy_range(source.get(), fd.get(), 0, kHalf, log));
+    HR_TRY(copy(0, kHalf, Cut::end));
     HR_TRY(base::write_all(fd.get(),
                            fmt::format("\n... {} bytes left out ...\n", size - kLogBytesMax), log));
-    HR_TRY(copy_range(source.get(), fd.get(), size - kHalf, kHalf, log));
+    HR_TRY(copy(size - kHalf, kHalf, Cut::begin));
   }
   if (::ftruncate(output_fd, 0) != 0) {
     return errno_error(errno, "emptying a worker's output");

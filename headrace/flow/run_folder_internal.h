@@ -39,8 +39,14 @@ Result<void> check_unused(const base::Path& run_folder, const base::Path& docume
 
 /// Where the worker of a slot writes until its attempt ends.
 base::Path worker_output_path(const base::Path& run_folder, int slot);
+/// What an attempt may leave of its output.
+struct LogPrivacy {
+  bool secure_output = false;  ///< one line that says so is all
+  Secrets secrets;             ///< "***"
+};
+
 /// Move what is in `output` to an attempt's log, then empty it; nothing happens when it is empty.
 /// Of more than 16 MiB the head and the tail are kept. False: nothing was there.
-Result<bool> move_output_to_log(int output_fd, const base::Path& log);
+Result<bool> move_output_to_log(int output_fd, const base::Path& log, const LogPrivacy& privacy);
 
 }  // namespace headrace::flow

@@ -28,7 +28,9 @@ class Collector {
     by_path_.clear();
   }
 
-  void add(const Report& report) {
+  /// `secrets` must outlive the call.
+  void add(const Report& report, const Secrets& secrets) {
+    secrets_ = &secrets;
     switch (report.kind) {
       case Report::Kind::activity_started:
       case Report::Kind::activity: add_activity(report); return;
@@ -75,8 +77,10 @@ class Collector {
     return activities_[it->second];
   }
 
-  static Json output_of(const Report& report) {
-    return report.output.empty() ? Json() : parse_json(report.output, "output").value_or(Json());
+  Json output_of(const Report& report) const {
+    return report.output.empty()
+               ? Json()
+               : secrets_->masked_value(parse_json(report.output, "output").value_or(Json()));
   }
 
   void add_activity(const Report& report) {
@@ -128,6 +132,7 @@ class Collector {
   }
 
   const std::optional<std::string> key_;
+  const Secrets* secrets_ = nullptr;
   std::vector<ActivityState> activities_;
   std::map<std::string, size_t, std::less<>> by_path_;
 };
@@ -190,10 +195,14 @@ Result<RunState> load(const base::Path& run_folder, std::optional<std::string> k
   ReplayOptions options;
   options.report_outputs = !key;
   Collector collector(std::move(key));
-  options.on_report = [&](const Report& report) { collector.add(report); };
   options.on_restart = [&] { collector.clear(); };
   options.run_folder = run_folder;
+  Replay* replaying = nullptr;
+  options.on_report = [&](const Report& report) {
+    collector.add(report, replaying->engine().secrets());
+  };
   Replay replay(std::move(options));
+  replaying = &replay;
   const base::Path path = journal_path(run_folder);
   std::error_code code;
   if (!std::filesystem::exists(path, code)) {
@@ -211,8 +220,8 @@ Result<RunState> load(const base::Path& run_folder, std::optional<std::string> k
   state.pipeline = replay.header().pipeline_name;
   state.pipeline_path = replay.header().pipeline_path;
   state.parameters = masked_parameters(*replay.pipeline(), replay.header().parameters);
-  state.variables = engine.variables();
-  state.return_value = engine.return_value();
+  state.variables = engine.secrets().masked_value(engine.variables());
+  state.return_value = engine.secrets().masked_value(engine.return_value());
   state.status = engine.status();
   state.error = engine.error();
   state.started = replay.header().started;

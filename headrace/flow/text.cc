@@ -92,7 +92,8 @@ bool is_white_space(char32_t code) {
          code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
-/// Edits: insert, delete, replace, swap of neighbours.
+}  // namespace
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before(b.size() + 1);
   std::vector<size_t> last(b.size() + 1);
@@ -114,8 +115,6 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return last[b.size()];
 }
-
-}  // namespace
 
 int64_t utf16_length(std::string_view text) {
   if (is_ascii(text)) {

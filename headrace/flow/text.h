@@ -29,6 +29,9 @@ HR_API bool equal_ignoring_case(std::string_view a, std::string_view b);
 /// Without white space (Unicode property White_Space) at both ends.
 std::string_view trim_text(std::string_view text);
 
+/// Least number of edits from one to the other: insert, delete, replace, swap neighbours.
+size_t edit_distance(std::string_view a, std::string_view b);
+
 /// The name closest to `wanted` by edit distance without regard to case, when it is close enough to
 /// be meant (distance at most a third of the length, at least 1).
 HR_API std::optional<std::string> nearest_name(std::string_view wanted,

@@ -9,6 +9,7 @@
 #include "headrace/flow/pipeline.h"
 #include "headrace/flow/pipeline_check_internal.h"
 #include "headrace/flow/text.h"
+#include "headrace/flow/value.h"
 
 namespace headrace::flow {
 
@@ -80,6 +81,15 @@ class Checker {
                        "their case and nesting",
                        name));
       }
+      const bool begins_well = name.front() == '_' ||
+                               (name.front() >= '0' && name.front() <= '9') ||
+                               lower_text(name.substr(0, 1)) != upper_text(name.substr(0, 1)) ||
+                               static_cast<unsigned char>(name.front()) >= 0x80;
+      if (!begins_well) {
+        at(Severity::warning, "W-LIMIT", place.activity->offset,
+           fmt::format("activity name '{}': Data Factory wants a letter, a digit or _ first",
+                       name));
+      }
       if (name.size() > 55 || name.find_first_of(".+?/<>*%&:\\") != std::string::npos) {
         at(Severity::warning, "W-LIMIT", place.activity->offset,
            fmt::format("activity name '{}': Data Factory allows 55 characters and none of . + ? / "
@@ -95,6 +105,14 @@ class Checker {
       if (dependency.index == place.index) {
         at(Severity::error, "E-DEPENDENCY", dependency.offset,
            fmt::format("'{}' depends on itself", activity.name));
+      }
+      const bool only_skipped =
+          dependency.conditions == 1U << static_cast<unsigned>(Status::skipped);
+      if (dependency.index >= 0 && only_skipped && !can_skip(*place.list, dependency.index, 0)) {
+        at(Severity::warning, "W-DEPENDENCY", dependency.offset,
+           fmt::format("'{}' waits for '{}' to be Skipped, which never happens: it is Skipped "
+                       "itself in every run",
+                       activity.name, dependency.name));
       }
     }
     std::vector<Expression> outer;
@@ -118,6 +136,24 @@ class Checker {
       check_variable(place);
     }
   }
+
+  /// Can an activity be Skipped? In a circle, which is an error of its own, all can.
+  static bool can_skip(const ActivityList& list, int index, int depth) {
+    const Activity& activity = list.activities[static_cast<size_t>(index)];
+    if (activity.inactive) {
+      return *activity.inactive == Status::skipped || !activity.dependencies.empty();
+    }
+    const auto meets = [](const Dependency& one, Status status) {
+      return ((one.conditions >> static_cast<unsigned>(status)) & 1U) != 0;
+    };
+    return depth > kChainMax ||
+           std::ranges::any_of(activity.dependencies, [&](const Dependency& one) {
+             return one.index < 0 || !meets(one, Status::succeeded) ||
+                    !meets(one, Status::failed) ||
+                    (!meets(one, Status::skipped) && can_skip(list, one.index, depth + 1));
+           });
+  }
+  static constexpr int kChainMax = 100;  // of dependencies that are looked along
 
   void check_expression(const Place& place, const Expression& expression, bool own_item) {
     using Kind = Reference::Kind;
@@ -322,21 +358,23 @@ void check_type(const Activity& activity, const ActivityType& type, const Source
     diagnostics->push_back(
         {severity, std::move(code), source.where(activity.offset), std::move(message)});
   };
+  std::vector<std::string> told;  // one mistake, one finding
   for (const std::string& required : type.required) {
     if (std::find(names.begin(), names.end(), required) == names.end()) {
       add(Severity::error, "E-PROPERTY",
           fmt::format("{} '{}' needs the property '{}'{}", activity.type, activity.name, required,
                       did_you_mean(required, names)));
+      told.push_back(nearest_name(required, names).value_or(""));
     }
   }
   for (const std::string& name : names) {
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      add(Severity::warning, "W-PROPERTY",
-          fmt::format("{} '{}' does not know the property '{}'{}", activity.type, activity.name,
-                      name, did_you_mean(name, known)));
+    if (std::find(known.begin(), known.end(), name) == known.end() &&
+        std::find(told.begin(), told.end(), name) == told.end()) {
+      diagnostics->push_back(unknown_member(fmt::format("{} '{}'", activity.type, activity.name),
+                                            name, known, source.where(activity.offset)));
     }
   }
-  if (type.check) {
+  if (type.check && !activity.is_broken) {
     const Result<void> checked = type.check(given.is_object() ? given : Json::object());
     if (!checked.ok()) {
       add(Severity::error, "E-PROPERTY",
@@ -393,8 +431,91 @@ bool is_later_type(std::string_view type) {
   return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
+namespace {
+
+void check_vault(const Pipeline& pipeline, std::vector<Diagnostic>* diagnostics) {
+  const auto add = [&](const VaultReference& one, std::string message) {
+    diagnostics->push_back(
+        {Severity::error, "E-SECRET", pipeline.source->where(one.offset), std::move(message)});
+  };
+  for (const VaultReference& one : pipeline.vault) {
+    if (!one.computed && (one.store.empty() || one.name.empty())) {
+      add(one, "an AzureKeyVaultSecret needs store.referenceName and secretName, which are texts");
+    } else if (!one.computed) {
+      if (const auto secret = vault_secret(one.store, one.name); !secret.ok()) {
+        add(one, secret.error().message());
+      }
+    }
+  }
+}
+
+/// What evaluation would say of it whenever it comes to that.
+void check_literals(const Activity& activity, std::vector<Diagnostic>* diagnostics) {
+  std::vector<Expression> expressions;
+  for (const Template* part :
+       {&activity.policy.timeout, &activity.policy.retry, &activity.policy.retry_interval,
+        &activity.properties, &activity.items, &activity.expression, &activity.value,
+        &activity.extra}) {
+    part->append_expressions(&expressions);
+  }
+  for (const Expression& expression : expressions) {
+    for (const Error& error : expression.check_literals()) {
+      diagnostics->push_back(
+          {Severity::error, "E-EXPRESSION", expression.where(), error.message()});
+    }
+  }
+}
+
+void check_items(const Activity& activity, const Source& source,
+                 std::vector<Diagnostic>* diagnostics) {
+  const Json& items = activity.items.constant();
+  if (activity.kind != ActivityKind::for_each || !activity.items.is_constant() ||
+      items.is_array() || items.is_null()) {
+    return;
+  }
+  const auto array = items.is_string() ? parse_json(items.string(), "items") : Result<Json>(items);
+  const bool good = array.ok() && array->is_array();
+  diagnostics->push_back(
+      {good ? Severity::warning : Severity::error, good ? "W-PROPERTY" : "E-PROPERTY",
+       source.where(items.offset()),
+       good ? fmt::format("items of ForEach '{}' is a text that holds an array; Data Factory wants "
+                          "an expression such as @createArray(...)",
+                          activity.name)
+            : fmt::format("items of ForEach '{}' must be an array, not {}", activity.name,
+                          describe_value(items))});
+}
+
+void check_folder_path(const Activity& activity, const Source& source,
+                       std::vector<Diagnostic>* diagnostics) {
+  const Json& properties = activity.properties.constant();
+  const std::string folder = properties.get_string("folderPath");
+  std::error_code code;
+  if (activity.type != "Custom" || activity.inactive || folder.empty()) {
+    return;
+  }
+  const base::Path place = base::Path(source.name()).parent_path() / folder;
+  if (!std::filesystem::exists(place, code)) {
+    diagnostics->push_back(
+        {Severity::error, "E-PROPERTY", source.where(properties.find("folderPath")->offset()),
+         fmt::format("folderPath of Custom '{}' is not there: {}", activity.name, place.string())});
+  }
+}
+
+void check_values(const Pipeline& pipeline, std::vector<Diagnostic>* diagnostics) {
+  for_each_activity(pipeline.body, [&](const Activity& activity) {
+    check_literals(activity, diagnostics);
+    check_items(activity, *pipeline.source, diagnostics);
+    check_folder_path(activity, *pipeline.source, diagnostics);
+  });
+}
+
+}  // namespace
+
 std::vector<Diagnostic> validate(const Pipeline& pipeline, const ActivityTable& types) {
   std::vector<Diagnostic> diagnostics;
+  check_vault(pipeline, &diagnostics);
+  check_member_names(pipeline, &diagnostics);
+  check_values(pipeline, &diagnostics);
   for_each_activity(pipeline.body, [&](const Activity& activity) {
     if (activity.kind != ActivityKind::work) {
       return;

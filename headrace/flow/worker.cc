@@ -142,6 +142,10 @@ class Worker final : public CommandMonitor {
 
   bool answer(const CallFrame& frame) {
     used_children_ = false;
+    call_.secrets = {};
+    for (const std::string& secret : frame.secrets) {
+      call_.secrets.insert(secret);
+    }
     const base::Micros began = base::system_clock().monotonic();
     ResultFrame result;
     result.attempt = frame.attempt;
@@ -157,15 +161,17 @@ class Worker final : public CommandMonitor {
       }
     } else {
       result.ok = false;
+      result.exit = output.error().origin() ? output.error().origin()->exit : "";
       result.error_code = output.error().code() == Errc::child_failed
                               ? "2500"
                               : std::string(errc_name(output.error().code()));
-      result.error_message = utf8_text(output.error().message());  // it may name any file
+      // It may name any file.
+      result.error_message = call_.secrets.masked(utf8_text(output.error().message()));
     }
     result.seconds =
         std::chrono::duration<double>(base::system_clock().monotonic() - began).count();
     measure(&result);
-    keep_log(frame.log);
+    keep_log(frame);
     return send_all(fd_, encode(result)).ok();
   }
 
@@ -205,19 +211,21 @@ class Worker final : public CommandMonitor {
     call_.item_key = frame.item_key;
     call_.attempt = frame.number;
     call_.secure_input = frame.secure_input;
+    call_.secure_output = frame.secure_output;
     call_.item_folder = hello_.run_folder + "/" + frame.log.substr(0, frame.log.rfind('/'));
     HR_TRY(call_.type_properties, parse_json(frame.properties, "typeProperties"));
     return type->run(call_);
   }
 
-  void keep_log(const std::string& log) {
+  void keep_log(const CallFrame& frame) {
     std::fflush(stdout);
     std::fflush(stderr);
     struct stat info = {};
     if (::fstat(1, &info) != 0 || info.st_size == 0) {
       return;
     }
-    const auto moved = move_output_to_log(1, base::Path(hello_.run_folder) / log);
+    const auto moved = move_output_to_log(1, base::Path(hello_.run_folder) / frame.log,
+                                          {frame.secure_output, call_.secrets});
     if (!moved.ok()) {
       // The output stays in the worker's file, in front of the next attempt's.
       std::fputs(("headrace: " + moved.error().message() + "\n").c_str(), stderr);

@@ -28,20 +28,28 @@ constexpr int kSocketNumber = 3;  // of the worker's end, in the worker
 
 Micros now() { return base::system_clock().monotonic(); }
 
-/// Last line of a file, for messages; "" when there is none.
-std::string last_line(int fd) {
-  char buffer[512];
+/// Last line of a file, for messages; "" when there is none or none may be told.
+std::string last_line(int fd, const LogPrivacy& privacy) {
+  constexpr size_t kShown = 512;
+  if (privacy.secure_output) {
+    return "";
+  }
+  // With so much before it that no secret is cut.
+  std::string text(kShown + privacy.secrets.bytes_max(), '\0');
   const off_t size = ::lseek(fd, 0, SEEK_END);
-  const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(sizeof buffer));
-  const ssize_t count = size > 0 ? ::pread(fd, buffer, sizeof buffer, begin) : 0;
-  std::string text(buffer, static_cast<size_t>(std::max<ssize_t>(0, count)));
+  const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(text.size()));
+  const ssize_t count = size > 0 ? ::pread(fd, text.data(), text.size(), begin) : 0;
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, count)));
+  text = privacy.secrets.masked(text);
+  const bool cut = begin > 0 || text.size() > kShown;
+  text.erase(0, text.size() - std::min(text.size(), kShown));
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) {
     text.pop_back();
   }
   const size_t newline = text.rfind('\n');
   text = newline == std::string::npos ? text : text.substr(newline + 1);
   std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
-  if (begin > 0 && newline == std::string::npos) {  // the cut may have split a character
+  if (cut && newline == std::string::npos) {  // the cut may have split a character
     const auto inside = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; };
     text.erase(text.begin(), std::find_if_not(text.begin(), text.end(), inside));
   }
@@ -61,6 +69,7 @@ struct Slot {
   Micros began{0};
   Micros kill_at = kNever;
   std::string log;
+  LogPrivacy privacy;
   bool ready = false;  ///< it takes calls
   WorkerUse use = WorkerUse::starting;
   Micros since{0};  ///< it has this use
@@ -115,7 +124,7 @@ Result<void> WorkerPool::State::spawn(int index) {
   ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
   const base::Path output = worker_output_path(options.run_folder, index);
   HR_TRY(base::make_folders(output.parent_path()));
-  HR_TRY(slot.output, base::open_file(output, O_RDWR | O_CREAT | O_TRUNC | O_APPEND));
+  HR_TRY(slot.output, base::open_file(output, O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0600));
   proc::ChildOptions child;
   for (std::string word : options.command) {
     if (word == "{fd}") {
@@ -212,6 +221,7 @@ void WorkerPool::State::take(int index, const FrameReader::Frame& frame,
   outcome.output = std::move(result->output);
   outcome.error.code = std::move(result->error_code);
   outcome.error.message = std::move(result->error_message);
+  outcome.exit = std::move(result->exit);
   outcome.cpu_seconds = result->cpu_seconds;
   outcome.peak_rss_bytes = result->peak_rss_bytes;
   outcome.pid = slot.child->pid();
@@ -266,14 +276,16 @@ void WorkerPool::State::reap(int index, std::vector<Ended>* ended) {
     end.log = std::move(slot.log);
     end.outcome.kind = Outcome::Kind::lost;
     end.outcome.pid = exit.pid;
+    end.outcome.exit = exit.text();
     end.outcome.cpu_seconds = std::chrono::duration<double>(exit.cpu).count();
     end.outcome.peak_rss_bytes = exit.resident_bytes_max;
-    const std::string line = last_line(slot.output.get());
+    const std::string line = last_line(slot.output.get(), slot.privacy);
     end.outcome.error = {
         "WorkerLost",
         "its worker ended with " + exit.text() + (line.empty() ? "" : "; its last line: " + line),
         "SystemError", ""};
-    const auto moved = move_output_to_log(slot.output.get(), options.run_folder / end.log);
+    const auto moved =
+        move_output_to_log(slot.output.get(), options.run_folder / end.log, slot.privacy);
     if (!moved.ok()) {
       base::log_warning("flow: " + moved.error().message());
     }
@@ -343,6 +355,10 @@ Result<void> WorkerPool::call(int index, const CallFrame& frame) {
     state_->turn_to(&slot, WorkerUse::busy);
   }
   slot.log = frame.log;
+  slot.privacy = {frame.secure_output, {}};
+  for (const std::string& secret : frame.secrets) {
+    slot.privacy.secrets.insert(secret);
+  }
   slot.outbox += encode(frame);
   static_cast<void>(send_some(slot.socket.get(), &slot.outbox));  // a dead worker shows by its end
   if (!slot.outbox.empty()) {

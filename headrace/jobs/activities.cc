@@ -352,12 +352,14 @@ flow::ActivityTable activity_table() {
   const auto state = std::make_shared<WorkerState>();
   table.add(
       {.type = "HeadraceForecast",
+       .hidden = false,
        .run = [state](const flow::ActivityCall& call) { return run_forecast(state.get(), call); },
        .check = check_forecast_properties,
        .required = {"operation", "table"},
        .optional = forecast_property_names()});
   table.add(
       {.type = "NoOp",
+       .hidden = true,
        .run = [](const flow::ActivityCall& call) -> Result<Json> { return call.type_properties; },
        .check = {},
        .required = {},

@@ -47,7 +47,7 @@ def test_a_syntax_error_is_told_with_file_line_and_column(
 ) -> None:
     path = tmp_path / "p.json"
     path.write_text('{"name": "p", "properties": {"activities": [\n  {"name": "a"}\n  {}]}}')
-    refused(run_headrace, path, "p.json:3:3: unexpected '{'; expected ',' or ']'")
+    refused(run_headrace, path, "p.json:3:3: E-SYNTAX: unexpected '{'; expected ',' or ']'")
     path.write_text('{"name": "p", "properties": {"activities": [')
     refused(run_headrace, path, "p.json:1:45")
     path.write_text("")

@@ -457,7 +457,7 @@ def test_validate_names_file_line_column_code_and_the_nearest_name(
     (tmp_path / "syntax.json").write_text('{"name": "x",\n "properties": {"activities" []}}')
     syntax = run_headrace("flow", "validate", "syntax.json", cwd=tmp_path)
     assert syntax.returncode == 2
-    assert "syntax.json:2:30: unexpected '['; expected ':'" in syntax.stdout
+    assert "syntax.json:2:30: E-SYNTAX: unexpected '['; expected ':'" in syntax.stdout
 
 
 def test_published_pipelines_are_read_and_say_what_cannot_run_yet(

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pipeline marks as secret is in no file of its run and on no terminal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from conftest import Run
+
+SECRET = "zz1secret"
+
+
+def custom(name: str, command: str, **more: Any) -> dict[str, Any]:
+    properties = {"command": command, **more.pop("properties", {})}
+    return {"name": name, "type": "Custom", "typeProperties": properties, **more}
+
+
+def write(tmp_path: Path, *activities: dict[str, Any], **more: Any) -> Path:
+    path = tmp_path / "pipeline.json"
+    properties = {"activities": list(activities), **more}
+    path.write_text(json.dumps({"name": "p", "properties": properties}, indent=1))
+    return path
+
+
+def run(run_headrace: Run, tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    done = run_headrace("flow", "run", "pipeline.json", "--dir", "run", *words, cwd=tmp_path)
+    return done
+
+
+def leaks(run_headrace: Run, tmp_path: Path, *told: str, secret: str = SECRET) -> list[str]:
+    """Where the secret is to be seen, but for secrets.json, which its owner alone can read."""
+    run_headrace("flow", "report", "run", cwd=tmp_path)
+    places = [
+        str(path.relative_to(tmp_path))
+        for path in sorted((tmp_path / "run").rglob("*"))
+        if path.is_file() and path.name != "secrets.json" and secret.encode() in path.read_bytes()
+    ]
+    places += [f"terminal: {text}" for text in told if secret in text]
+    for words in (["status", "run", "--items", "--json"], ["logs", "run", "--all"]):
+        done = run_headrace("flow", *words, cwd=tmp_path)
+        places += [f"flow {words[0]}" for text in (done.stdout, done.stderr) if secret in text]
+    return places
+
+
+def log_of(tmp_path: Path, name: str) -> str:
+    return (tmp_path / "run/activities" / f"{name}.1.log").read_text()
+
+
+def test_a_secure_output_of_a_failed_command_is_not_kept(run_headrace: Run, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        custom("A", f"echo {SECRET[:5]}''{SECRET[5:]}; exit 1", policy={"secureOutput": True}),
+    )
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 1
+    assert "exit code 1; its output is secure and not kept" in done.stderr
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+    assert log_of(tmp_path, "A") == "headrace: the output is secure and not kept\n"
+
+
+def test_a_secure_output_line_is_in_no_log_and_can_be_used(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    line = f'{{"k": "{SECRET[:5]}\'\'{SECRET[5:]}"}}'
+    write(
+        tmp_path,
+        custom("A", f"echo '##headrace-output {line}'", policy={"secureOutput": True}),
+        custom(
+            "B",
+            "test ${#HR_PARAM_k} = 9 && "
+            "test \"$HR_PARAM_k\" = '@{activity('A').output.customOutput.k}'",
+            properties={"extendedProperties": {"k": "@activity('A').output.customOutput.k"}},
+            dependsOn=[{"activity": "A", "dependencyConditions": ["Succeeded"]}],
+            policy={"secureInput": True},
+        ),
+    )
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+    log = tmp_path / "run/activities/A.1.log"
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_secure_parameter_is_masked_wherever_it_is_echoed(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    command = "echo key $HR_PARAM_k end; echo err $HR_PARAM_k >&2; exit 3"
+    loop = {
+        "name": "each",
+        "type": "ForEach",
+        "typeProperties": {
+            "items": "@createArray(pipeline().parameters.token)",
+            "activities": [
+                custom("do", command, properties={"extendedProperties": {"k": "@item()"}})
+            ],
+        },
+    }
+    write(
+        tmp_path,
+        custom(
+            "A",
+            command,
+            properties={"extendedProperties": {"k": "@pipeline().parameters.token"}},
+        ),
+        loop,
+        {
+            "name": "F",
+            "type": "Fail",
+            "typeProperties": {"message": "@pipeline().parameters.token", "errorCode": "7"},
+        },
+        parameters={"token": {"type": "SecureString"}},
+    )
+
+    done = run(run_headrace, tmp_path, "-p", f"token={SECRET}", "--json-events")
+
+    assert done.returncode == 1
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+    assert log_of(tmp_path, "A").splitlines() == ["key *** end", "err ***"]
+    error = json.loads((tmp_path / "run/activities/A.1.meta.json").read_text())["error"]
+    assert error["message"] == "the command ended with exit code 3; its last line: err ***"
+
+
+def test_a_secret_that_is_printed_in_pieces_is_masked(run_headrace: Run, tmp_path: Path) -> None:
+    command = 'printf \'%s\' "${HR_PARAM_k%secret}"; sleep 0.3; echo "${HR_PARAM_k#zz1}"'
+    write(
+        tmp_path,
+        custom("A", command, properties={"extendedProperties": {"k": "@pipeline().parameters.k"}}),
+        parameters={"k": {"type": "SecureString", "defaultValue": SECRET}},
+    )
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert log_of(tmp_path, "A") == "***\n"
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+
+
+def test_secure_inputs_are_masked_in_what_a_command_prints(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    write(
+        tmp_path,
+        custom(
+            "A",
+            "echo got $HR_PARAM_k; exit 1",
+            properties={"extendedProperties": {"k": "@concat('zz1', 'secret')"}},
+            policy={"secureInput": True},
+        ),
+    )
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 1
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+    assert log_of(tmp_path, "A") == "got ***\n"
+
+
+def test_an_output_with_a_secret_in_it_is_usable_and_not_kept(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    parameter = {"extendedProperties": {"k": "@pipeline().parameters.k"}}
+    write(
+        tmp_path,
+        custom("A", 'echo "##headrace-output {\\"k\\": \\"$HR_PARAM_k\\"}"', properties=parameter),
+        custom(
+            "B",
+            'test "$HR_PARAM_k" = "$HR_PARAM_same"',
+            properties={
+                "extendedProperties": {
+                    "k": "@pipeline().parameters.k",
+                    "same": "@activity('A').output.customOutput.k",
+                }
+            },
+            dependsOn=[{"activity": "A", "dependencyConditions": ["Succeeded"]}],
+        ),
+        {
+            "name": "V",
+            "type": "SetVariable",
+            "typeProperties": {"variableName": "v", "value": "@pipeline().parameters.k"},
+        },
+        parameters={"k": {"type": "SecureString"}},
+        variables={"v": {"type": "String"}},
+    )
+
+    done = run(run_headrace, tmp_path, "-p", f"k={SECRET}")
+
+    assert done.returncode == 0, done.stderr
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+
+
+def test_a_secure_literal_is_its_value_and_hidden(run_headrace: Run, tmp_path: Path) -> None:
+    literal = {"type": "SecureString", "value": SECRET}
+    write(
+        tmp_path,
+        custom(
+            "A",
+            'echo "$HR_PARAM_s"; test ${#HR_PARAM_s} = 9 && test -e "$HEADRACE_PIPELINE_FOLDER/ok"',
+            properties={"extendedProperties": {"s": literal}},
+        ),
+    )
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 1
+    assert log_of(tmp_path, "A") == "***\n"
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+
+    (tmp_path / "ok").touch()
+    again = run_headrace("flow", "resume", "run", "--retry-failed", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert leaks(run_headrace, tmp_path, again.stdout, again.stderr) == []
+
+
+def test_a_vault_secret_comes_from_the_environment(run_headrace: Run, tmp_path: Path) -> None:
+    secret = {
+        "type": "AzureKeyVaultSecret",
+        "store": {"referenceName": "my-vault", "type": "LinkedServiceReference"},
+        "secretName": "db",
+    }
+    write(
+        tmp_path,
+        custom(
+            "A",
+            'echo "got $HR_PARAM_s"; test "$HR_PARAM_s" = zz1""secret',
+            properties={"extendedProperties": {"s": secret}},
+        ),
+    )
+
+    for words in (["validate", "pipeline.json"], ["run", "pipeline.json", "--dir", "run"]):
+        done = run_headrace("flow", *words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "HEADRACE_SECRET_MY_VAULT_DB" in done.stdout + done.stderr
+        assert "E-SECRET" in done.stdout + done.stderr
+    assert not (tmp_path / "run").exists()
+
+    known = {"HEADRACE_SECRET_MY_VAULT_DB": SECRET}
+    done = run_headrace("flow", "run", "pipeline.json", "--dir", "run", cwd=tmp_path, env=known)
+    assert done.returncode == 0, done.stderr
+    assert log_of(tmp_path, "A") == "got ***\n"
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+
+
+def test_secrets_of_items_and_of_the_document_outlive_a_killed_engine(
+    run_headrace: Run, headrace_binary: Path, tmp_path: Path
+) -> None:
+    command = (
+        'echo $HR_PARAM_k; touch "$HEADRACE_PIPELINE_FOLDER/begun"; sleep 1; '
+        "test \"$HR_PARAM_k\" = zz1''secret && test \"$HR_PARAM_s\" = 'lit7''eral'"
+    )
+    inner = custom(
+        "do",
+        command,
+        properties={
+            "extendedProperties": {
+                "k": "@item().k",
+                "s": {"type": "SecureString", "value": "lit7eral"},
+            }
+        },
+    )
+    items = "@createArray(createObject('k', pipeline().parameters.t, 'id', 'a'))"
+    write(
+        tmp_path,
+        {
+            "name": "each",
+            "type": "ForEach",
+            "typeProperties": {"items": items, "activities": [inner]},
+        },
+        parameters={"t": {"type": "SecureString"}},
+    )
+    words = ["flow", "run", "pipeline.json", "--dir", "run", "-p", f"t={SECRET}"]
+    engine = subprocess.Popen(
+        [str(headrace_binary), *words],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    engine.kill()
+    engine.wait()
+
+    done = run_headrace("flow", "resume", "run", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+    assert leaks(run_headrace, tmp_path, secret="lit7eral") == []
+    assert (tmp_path / "run/items/a/do.1.log").read_text() == "***\n"
+    secrets = tmp_path / "run/secrets.json"
+    assert secrets.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_vault_secret_of_a_control_activity_is_refused(run_headrace: Run, tmp_path: Path) -> None:
+    secret = {
+        "type": "AzureKeyVaultSecret",
+        "store": {"referenceName": "kv"},
+        "secretName": "x",
+    }
+    write(
+        tmp_path,
+        {
+            "name": "V",
+            "type": "SetVariable",
+            "typeProperties": {"variableName": "v", "value": secret},
+        },
+        variables={"v": {"type": "String"}},
+    )
+
+    done = run_headrace(
+        "flow", "validate", "pipeline.json", cwd=tmp_path, env={"HEADRACE_SECRET_KV_X": SECRET}
+    )
+
+    assert done.returncode == 2
+    assert "E-SECRET: activity 'V' is a control activity" in done.stdout

@@ -80,18 +80,27 @@ struct ForecastRows {
   std::vector<double> levels;
 };
 
-/// The column at `position`, 0 for ids and 1 for stamps: by the told name, the usual ones, or the
-/// layout that `forecast_batch` gives.
+/// A column that says what was forecast, not of which item or when.
+bool is_result(const std::string& name) {
+  const std::array<std::string_view, 4> results = {"step", "mean", "model", "samples"};
+  return std::ranges::find(results, name) != results.end() ||
+         !level_columns({lake::Field{.name = name}}).empty();
+}
+
+/// The column at `position`, 0 for ids and 1 for stamps: by the layout that `forecast_batch` gives,
+/// the told name, or the usual ones. The table of the items may call its own "model" or "mean".
 std::string find_column(const lake::Schema& schema, size_t position, const std::string& told) {
   const std::array<std::array<std::string, 2>, 2> usual = {
       {{"item_id", "unique_id"}, {"timestamp", "ds"}}};
+  if (schema.size() > 2 && schema[2].name == "step") {
+    return schema[position].name;
+  }
   for (const std::string& name : {told, usual[position][0], usual[position][1]}) {
-    if (!name.empty() && lake::find_field(schema, name) >= 0) {
+    if (!name.empty() && !is_result(name) && lake::find_field(schema, name) >= 0) {
       return name;
     }
   }
-  const bool ours = schema.size() > 2 && schema[2].name == "step";
-  return ours ? schema[position].name : usual[position][0];
+  return usual[position][0];
 }
 
 forecast::ColumnNames find_columns(const lake::Schema& schema, const forecast::ColumnNames& told) {

@@ -124,6 +124,27 @@ TEST_CASE("a horizon of one is read where the frequency is told") {
   CHECK(read->front().frequency.name() == "W");
 }
 
+TEST_CASE("ids and stamps are found, whatever their columns are called in the table of items") {
+  const base::TestFolder folder;
+  const forecast::Forecast forecast = constant_forecast();
+  for (const char* name : {"f.csv", "f.parquet"}) {
+    const base::Path path = folder.path() / name;
+    for (const auto& [id, time] : {std::pair("model", "day"), std::pair("step", "mean"),
+                                   std::pair("q0.5", "samples"), std::pair("shop", "day")}) {
+      CAPTURE(id);
+      const forecast::ColumnNames names = {id, time, "sales"};
+      REQUIRE(write_forecasts(path, {&forecast, 1}, names).ok());
+      const auto read = read_forecast_table(path, {}, names);
+      REQUIRE_MESSAGE(read.ok(), (read.ok() ? "" : read.error().message()));
+      CHECK(read->front().id == "A");
+      CHECK(read->front().start_us == forecast.start_us);
+    }
+  }
+  // Somebody else's file, without "step".
+  const auto reader = lake::reader_of(two_days());
+  CHECK(forecasts_of(*reader, "rows", {}, {"model", "mean", ""})->front().id == "A");
+}
+
 TEST_CASE("what was written is read again, a constant in CSV included") {
   const base::TestFolder folder;
   forecast::Forecast sampled = constant_forecast();

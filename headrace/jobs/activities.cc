@@ -21,6 +21,7 @@
 #include "headrace/jobs/run_registries.h"
 #include "headrace/jobs/series_cache.h"
 #include "headrace/jobs/series_table.h"
+#include "headrace/jobs/worker_metrics.h"
 #include "headrace/registry/name.h"
 
 namespace headrace::jobs {
@@ -37,6 +38,7 @@ struct WorkerState {
   std::map<std::string, std::shared_ptr<const forecast::Model>> ensembles;
   std::map<std::string, std::shared_ptr<ForecastWriter>> writers;
   SeriesCache series;
+  std::optional<WorkerMetrics> metrics;
 };
 
 /// The process's board, for the engine to add up; null when none is wanted or none can be made.
@@ -57,6 +59,13 @@ base::Board* board_of(WorkerState* state, const flow::ActivityCall& call) {
     }
   }
   return state->board->get();
+}
+
+WorkerMetrics& metrics_in(WorkerState* state, const flow::ActivityCall& call) {
+  if (!state->metrics) {
+    state->metrics.emplace(board_of(state, call));
+  }
+  return *state->metrics;
 }
 
 /// The registry of a run whose pipeline names none: the one it began with, which its folder keeps.
@@ -285,6 +294,8 @@ Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
     spec.frequency = start.model->spec.frequency.name();
   }
   HR_TRY(const SeriesTable table, state->series.load(spec, properties.item));
+  WorkerMetrics& metrics = metrics_in(state, call);
+  metrics.count_read(table);
   if (!table.set.errors.empty()) {
     return table.set.errors.front().error;
   }
@@ -317,6 +328,7 @@ Result<Json> run_train_local(WorkerState* state, const flow::ActivityCall& call,
     record.parent = start.reference;
   }
   HR_TRY(const auto version, add_model(registry.get(), outcome.model, std::move(record)));
+  metrics.count_trained(outcome);
 
   Json output = Json::object({{"model", version.reference()},
                               {"winner", outcome.winner},
@@ -337,7 +349,13 @@ Result<Json> run_forecast(WorkerState* state, const flow::ActivityCall& call) {
   switch (properties.operation) {
     case ForecastOperation::items: return run_items(properties);
     case ForecastOperation::train_global: return run_train_global(state, call, properties);
-    case ForecastOperation::train_local: return run_train_local(state, call, properties);
+    case ForecastOperation::train_local: {
+      auto output = run_train_local(state, call, properties);
+      if (!output.ok()) {
+        metrics_in(state, call).count_failed();
+      }
+      return output;
+    }
     case ForecastOperation::evaluate: {
       return evaluate_run(call.run_folder, properties.table, properties.actuals);
     }

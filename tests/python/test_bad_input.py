@@ -291,6 +291,12 @@ def test_what_workers_count_of_the_registry_is_in_the_numbers_of_the_run(
     kept = json.loads((tmp_path / "run/metrics.json").read_text())["values"]
     assert kept["registry.versions"] == len(ITEMS) == len(names_of(run_headrace))
     assert kept["registry.commit_seconds"]["count"] >= 1
+    assert kept["lake.rows"] == len(ITEMS) * HOURS
+    assert kept["lake.read_bytes"] > 0
+    trained = {kind: kept[f'forecast.series{{result="{kind}"}}'] for kind in ("ok", "fallback")}
+    assert sum(trained.values()) == len(ITEMS)
+    assert kept['forecast.series{result="failed"}'] == 0
+    assert kept["forecast.train_seconds"]["count"] == len(ITEMS)
 
 
 def test_a_missing_column_stops_hundreds_of_items_after_the_first_few(

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
 #include <cstdio>
+#include <set>
 
 #include "headrace/base/file.h"
 #include "headrace/cli/flow_internal.h"

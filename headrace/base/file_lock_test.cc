@@ -19,6 +19,31 @@ namespace headrace::base {
 
 namespace {
 
+/// How long a sleeper may sleep that nobody wakes, which is told by it.
+constexpr Micros kUnwoken = std::chrono::seconds(20);
+
+/// Call `wake` until a thread that sleeps at `fd`'s bell, where `text` stands, has woken: it may
+/// come before the other sleeps. Returns how long that slept; 0 when no bell hung there.
+template <typename Wake>
+Micros slept_until(int fd, uint32_t text, Wake wake) {
+  std::atomic<bool> over = false;
+  Micros slept{0};
+  {
+    const Thread sleeper("sleeper", [&] {
+      const Micros began = system_clock().monotonic();
+      if (LockBell(fd).doze(text, kUnwoken)) {
+        slept = system_clock().monotonic() - began;
+      }
+      over = true;
+    });
+    while (!over) {
+      wake();
+      sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  return slept;
+}
+
 uint32_t word_of(const char* text) {
   uint32_t word = 0;
   std::memcpy(&word, text, sizeof word);
@@ -72,17 +97,25 @@ TEST_CASE("whoever sleeps at a lock's file is woken by the bell of another mappi
   const Fd ours = *open_file(folder / "lock", O_RDWR);
   const Fd theirs = *open_file(folder / "lock", O_RDONLY);
   const LockBell bell(theirs.get());
-  std::atomic<bool> woken = false;
-  {
-    const Thread sleeper("sleeper", [&] {
-      woken = LockBell(ours.get()).doze(word_of("pid "), std::chrono::hours(1));
-    });
-    while (!woken) {  // it may ring before the other sleeps
-      bell.ring();
-      sleep_for(std::chrono::microseconds(100));
-    }
-  }
-  CHECK(woken);
+  const Micros slept = slept_until(ours.get(), word_of("pid "), [&] { bell.ring(); });
+  CHECK(slept > Micros(0));
+  CHECK(slept < kUnwoken);
+}
+
+TEST_CASE("letting a lock go rings for who sleeps at its file") {
+  const TestFolder folder;
+  const Path path = folder / "lock";
+  REQUIRE(replace_file(path, "pid 1").ok());
+  const Fd ours = *open_file(path, O_RDWR);
+  int held = 0;
+  int refused = 0;
+  const Micros slept = slept_until(ours.get(), word_of("pid "), [&] {
+    ++(FileLock::acquire(path, 0, "pid 1").ok() ? held : refused);  // and lets it go
+  });
+  CHECK(slept > Micros(0));
+  CHECK(slept < kUnwoken);
+  CHECK(held > 0);
+  CHECK(refused == 0);
 }
 
 TEST_CASE("nobody sleeps at a file that has other text, none, or less than before") {
@@ -106,18 +139,19 @@ TEST_CASE("a lock whose holder was killed goes to who waits, though nobody rang"
   int ready[2] = {-1, -1};
   REQUIRE(::pipe(ready) == 0);
   const pid_t holder = ::fork();
+  REQUIRE(holder >= 0);
   if (holder == 0) {
     const auto lock = FileLock::acquire(path, 0, holder_description("a test"));
     const bool told = ::write(ready[1], lock.ok() ? "y" : "n", 1) == 1;
     ::kill(::getpid(), told ? SIGKILL : SIGABRT);
   }
+  ::close(ready[1]);  // so that the end of a child which says nothing is the end of the read
   char answer = 0;
-  REQUIRE(::read(ready[0], &answer, 1) == 1);
+  CHECK(::read(ready[0], &answer, 1) == 1);
   CHECK(answer == 'y');
   CHECK(FileLock::acquire(path, 60'000, holder_description("next")).ok());
   CHECK(::waitpid(holder, nullptr, 0) == holder);
   ::close(ready[0]);
-  ::close(ready[1]);
 }
 
 TEST_CASE("what a lock's file says is what its last holder wrote, shorter texts included") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: a folder of one's own that goes away, and a tiny file system to fill up.
+// For tests: a folder of one's own that goes away, to be in, or with a tiny file system to fill.
 #pragma once
 
 #include <sys/mount.h>
@@ -44,6 +44,23 @@ class TestFolder {
  private:
   Path path_;
   bool mounted_ = false;
+};
+
+/// Be in `folder` for the object's life.
+class WorkingFolder {
+ public:
+  explicit WorkingFolder(const Path& folder) : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(folder);
+  }
+  WorkingFolder(const WorkingFolder&) = delete;
+  WorkingFolder& operator=(const WorkingFolder&) = delete;
+  ~WorkingFolder() {
+    std::error_code ignored;
+    std::filesystem::current_path(before_, ignored);
+  }
+
+ private:
+  const Path before_;
 };
 
 }  // namespace headrace::base

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "headrace/base/json.h"
+#include "headrace/base/test_folder.h"
 
 namespace headrace::cli {
 
@@ -145,6 +146,27 @@ TEST_CASE("a wrong or missing value names the option, the value and what is take
   check_usage_error({"forecast", "train", "t", "--horizon="}, "--horizon needs a value: Steps to");
   check_usage_error({"forecast", "train", "t", "--horizon", ""},
                     "--horizon takes a whole number, not \"\"");
+}
+
+TEST_CASE("an assignment for a table is taken for an option, unless such a file is there") {
+  std::vector<Command> commands = sample_commands();
+  for (Option& one : commands.front().options) {
+    if (one.name == "--horizon") {
+      one.elsewhere = {"h"};
+    }
+  }
+  const base::TestFolder folder;
+  const base::WorkingFolder in(folder.path());
+  const std::vector<std::string> words = {"forecast", "train", "h=5", "--horizon", "4"};
+
+  const Parsed refused = parse_command_line(commands, words, "1");
+  CHECK(refused.exit_code == kExitUsage);
+  CHECK(contains(refused.text, "options begin with dashes: --horizon 5"));
+  REQUIRE(base::make_folders("h=5").ok());
+  const Parsed taken = parse_command_line(commands, words, "1");
+  CAPTURE(taken.text);
+  REQUIRE(taken.command != nullptr);
+  CHECK(taken.arguments.text("table") == "h=5");
 }
 
 TEST_CASE("a number out of its range is answered with the range and the value given") {

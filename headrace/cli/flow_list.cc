@@ -112,9 +112,10 @@ Command flow_list_command() {
            {"headrace flow list", "headrace flow list --limit 0 --json"}, {limit}, list_runs);
   command.details =
       "The folder is HEADRACE_RUNS, else ./runs. State: running, succeeded, failed, cancelled, "
-      "stopped (no engine drives it; it can be resumed), or unreadable. It is quick: a run's last "
-      "engine left a summary.json, and the journal is replayed only when it has grown since, and "
-      "has at most 32 MiB; items of a longer one show as ?, which `headrace flow status` counts.";
+      "stopped (no engine drives it; it can be resumed), unknown, or unreadable. It is quick: a "
+      "run's last engine left a summary.json, and the journal is replayed only when it has grown "
+      "since, and has at most 32 MiB. A longer one without a summary is unknown, its items show as "
+      "?: `headrace flow status` reads it all.";
   return command;
 }
 

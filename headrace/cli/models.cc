@@ -407,9 +407,6 @@ Result<int> run_sql(const Arguments& arguments) {
     return {};
   };
   const double seconds = arguments.number("timeout").value_or(0.0);
-  if (!(seconds >= 0.0 && seconds <= 1e9)) {
-    return Error{Errc::invalid_argument, "--timeout must be 0 (no limit) or more seconds"};
-  }
   install_interrupt_handler();
   registry::SelectOptions options;
   options.timeout = base::Micros(static_cast<int64_t>(seconds * 1e6));
@@ -551,7 +548,9 @@ std::vector<Command> reading_commands() {
                    {.name = "--timeout",
                     .help = "seconds it may take; 0 = no limit",
                     .kind = OptionKind::number,
-                    .default_text = "60"}},
+                    .default_text = "60",
+                    .at_least = 0,
+                    .at_most = 1e9}},
        .run = runs(run_sql)}};
 }
 

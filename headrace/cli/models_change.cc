@@ -104,27 +104,6 @@ Result<std::string> name_of(const Registry& opened, const registry::Reference& r
   return version.name;
 }
 
-/// What `set_alias` would change.
-Result<registry::AliasChange> planned(const Registry& opened, const registry::Reference& reference,
-                                      const std::string& name, const Arguments& arguments) {
-  registry::AliasChange change;
-  const auto now = opened.find(name + "@" + arguments.text("name"));
-  if (!now.ok() && now.error().code() != Errc::not_found) {
-    return now.error();
-  }
-  change.from_version = now.ok() ? now->version : 0;
-  if (const auto expected = arguments.integer("expect");
-      expected && *expected != change.from_version) {
-    return Error{Errc::busy, fmt::format("registry: {}@{} points to version {}, not to {}", name,
-                                         arguments.text("name"), change.from_version, *expected)};
-  }
-  if (!arguments.flag("remove")) {
-    HR_TRY(const Version wanted, opened.find(reference));
-    change.to_version = wanted.version;
-  }
-  return change;
-}
-
 /// "sales/north@champion: version 2 (before: 1)".
 std::string change_text(const std::string& name, const std::string& alias,
                         const registry::AliasChange& change) {
@@ -146,18 +125,14 @@ Result<int> run_alias(const Arguments& arguments) {
   registry::AliasOptions options;
   options.expect = arguments.integer("expect");
   options.remove = arguments.flag("remove");
+  options.dry_run = arguments.flag("dry-run");
   options.reason = arguments.text("reason");
   std::vector<std::string> done;
   std::vector<std::string> lines;
   Json changes = Json::array();
   for (const AliasTarget& target : targets) {
     HR_TRY(const auto name, name_of(opened, target.reference));
-    registry::AliasChange change;
-    if (arguments.flag("dry-run")) {
-      HR_TRY(change, planned(opened, target.reference, name, arguments));
-    } else {
-      HR_TRY(change, opened.set_alias(target.reference, alias, options));
-    }
+    HR_TRY(const auto change, opened.set_alias(target.reference, alias, options));
     done.push_back(target.text);
     lines.push_back(change_text(name, alias, change));
     changes.push_back(Json::object({{"name", name},

@@ -217,6 +217,15 @@ TEST_CASE("control characters are shown, not sent to the terminal") {
   CHECK(printable("two\n\tlines\r", true) == "two\n\tlines\\x0d");
   CHECK(printable("CSI \xC2\x9B, gr\xC3\xBC\xC3\x9F \xC2\xA0.") ==
         "CSI \\x9b, gr\xC3\xBC\xC3\x9F \xC2\xA0.");
+  // Bytes of no character: some terminals take a lone 0x9b for CSI.
+  CHECK(printable("\x80 \x9b[2J \x9f") == R"(\x80 \x9b[2J \x9f)");
+  CHECK(printable("\xE2\x82 \xF0\x9F\x98") == R"(\xe2\x82 \xf0\x9f\x98)");  // cut short
+  CHECK(printable("\xC0\x9B \xE0\x82\x9B \xED\xA0\x80 \xFF") ==  // overlong, surrogate, none
+        R"(\xc0\x9b \xe0\x82\x9b \xed\xa0\x80 \xff)");
+  for (const std::string text : {"größer 漢字 😀 é", "a\xC2\xA0", "\xF4\x8F\xBF\xBF"}) {
+    CHECK(printable(text) == text);
+    CHECK(printable(printable(text + "\x9b")) == text + "\\x9b");
+  }
   TextTable table({"item\a"});
   table.add({"H1\nH2"});
   CHECK(table.text() == "item\\x07\nH1\\x0aH2\n");

@@ -71,6 +71,19 @@ Result<void> copy_masked(int from, int to, int64_t begin, int64_t count, const L
   return write(out);
 }
 
+/// "sales-1a2b3c4d.json": what `headrace forecast train` writes before its run begins.
+bool is_written_document(std::string_view name) {
+  constexpr std::string_view kEnd = ".json";
+  constexpr size_t kDigits = 8;
+  if (!name.ends_with(kEnd) || name.size() < kEnd.size() + kDigits + 2) {
+    return false;
+  }
+  name.remove_suffix(kEnd.size());
+  const std::string_view digits = name.substr(name.size() - kDigits);
+  return name[name.size() - kDigits - 1] == '-' &&
+         digits.find_first_not_of("0123456789abcdef") == digits.npos;
+}
+
 }  // namespace
 
 Result<base::FileLock> lock_run(const base::Path& run_folder, std::string_view command) {
@@ -129,9 +142,10 @@ Result<void> check_unused(const base::Path& run_folder, const base::Path& docume
   }
   for (const auto& entry : std::filesystem::directory_iterator(run_folder, code)) {
     const std::string name = entry.path().filename().string();
-    const bool ours = std::ranges::any_of(kOurs, [&](std::string_view one) {
-      return name == one || name.starts_with(std::string(one) + ".");
-    });
+    const bool ours =
+        is_written_document(name) || std::ranges::any_of(kOurs, [&](std::string_view one) {
+          return name == one || name.starts_with(std::string(one) + ".");
+        });
     if (!ours && !std::filesystem::equivalent(entry.path(), document, code)) {
       return Error{Errc::invalid_argument,
                    fmt::format("{} holds what is no part of a run, such as {}; nothing was written "

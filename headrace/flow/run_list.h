@@ -16,9 +16,9 @@
 
 namespace headrace::flow {
 
-/// What a run is at now. `stopped`: no engine drives it, and it can be resumed. `unreadable`: its
-/// folder has a journal that cannot be read.
-/// unknown: it is too long to read for a listing and left no summary.
+/// What a run is at now. `stopped`: no engine drives it, and it can be resumed. `unknown`: its
+/// journal is too long to read for a listing, and there is no summary. `unreadable`: its folder has
+/// a journal that cannot be read.
 enum class RunStanding : uint8_t {
   running,
   succeeded,

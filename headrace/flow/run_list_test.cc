@@ -43,7 +43,8 @@ TEST_CASE("a run without a summary is replayed, or told by its first record when
   CHECK(replayed.last_event == Micros(9));
 
   const RunSummary header = summarise_run(runs / "a", 10);
-  CHECK(header.standing == RunStanding::stopped);
+  CHECK(header.standing == RunStanding::unknown);
+  CHECK(standing_name(header.standing) == "unknown");
   CHECK(header.run_id == "r1");
   CHECK(header.pipeline == "p");
   CHECK(header.started == Micros(5));
@@ -74,6 +75,23 @@ TEST_CASE("a summary counts as long as the journal has the length it speaks of")
   }
 }
 
+TEST_CASE("a summary with a state that no engine leaves is passed over for the journal") {
+  const TestFolder runs;
+  begin_run(runs / "a");
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(runs / "a/journal"));
+  for (const char* state : {"paused", "", "running", "unreadable", "unknown"}) {
+    CAPTURE(state);
+    const Json kept =
+        Json::object({{"journal_bytes", bytes}, {"state", state}, {"items_total", 7}});
+    REQUIRE(base::replace_file(runs / "a/summary.json", kept.dump()).ok());
+    const RunSummary replayed = summarise_run(runs / "a");
+    CHECK(replayed.standing == RunStanding::stopped);
+    CHECK(replayed.run_id == "r1");
+    CHECK(replayed.last_event == Micros(9));
+    CHECK(summarise_run(runs / "a", 10).standing == RunStanding::unknown);
+  }
+}
+
 TEST_CASE("a run elsewhere is named by its absolute folder, as a shell reads it") {
   CHECK(run_reference("/data/runs/r1") == "/data/runs/r1");
   CHECK(run_reference("/data/runs/r1/") == "/data/runs/r1");
@@ -81,6 +99,21 @@ TEST_CASE("a run elsewhere is named by its absolute folder, as a shell reads it"
   CHECK(run_reference("/my runs/r$1") == "'/my runs/r$1'");
   CHECK(run_reference("/it's/r") == "'/it'\\''s/r'");
   CHECK(run_reference("there") == (std::filesystem::current_path() / "there").string());
+}
+
+TEST_CASE("a run in ./runs is named by its id, unless commands take that for something else") {
+  const TestFolder folder;
+  const base::WorkingFolder in(folder.path());
+  const base::Path runs = std::filesystem::current_path() / "runs";
+  for (const char* name : {"r1", "latest", "-x", "--items"}) {
+    REQUIRE(base::make_folders(runs / name).ok());
+  }
+
+  CHECK(run_reference("runs/r1") == "r1");
+  CHECK(run_reference(runs / "r1") == "r1");
+  for (const char* name : {"latest", "-x", "--items"}) {
+    CHECK(run_reference(base::Path("runs") / name) == (runs / name).string());
+  }
 }
 
 }  // namespace headrace::flow

@@ -254,26 +254,27 @@ Json backtest_summary(const Forecasts& forecasts) {
       "was scored on\n{:<16} {:>6}  {:>6} {:>8} {:>9}\n",
       common, total, "method", "chosen", "scored", "MASE", "mean_wQL");
   const auto line = [&](const std::string& label, const std::string& chosen, int64_t scored,
-                        bool shown, const Json& means) {
+                        const Json& means) {
     const auto mean = [&](const char* name, int digits) {
-      return number_text(shown ? means.get_number(name, NAN) : NAN, digits);
+      return number_text(means.get_number(name, NAN), digits);
     };
     text += fmt::format("{:<16} {:>6}  {:>6} {:>8} {:>9}\n", label, chosen, scored, mean("mase", 3),
                         mean("mean_item_wql", 4));
   };
   for (const auto& [candidate, count] : counts) {
-    Json means = means_of(candidate, items, candidates);
+    const bool comparable = std::ranges::find(candidates, candidate) != candidates.end();
+    Json means = comparable ? means_of(candidate, items, candidates) : Json::object();
     // Naive2 is there for comparison: it is never chosen.
     const bool chosen = candidate != forecast::method_name(forecast::Method::naive2);
     line(candidate, chosen ? std::to_string(summary.at("winners").get_integer(candidate)) : "-",
-         count, std::ranges::find(candidates, candidate) != candidates.end(), means);
+         count, means);
     means.set("items", count);
     summary.set(candidate, std::move(means));
   }
   Json taken = means_of(std::string(kAsChosen), items, candidates);
   const int64_t scored = std::ranges::count_if(
       forecasts, [](const auto& one) { return one.second.scores.contains(one.second.winner); });
-  line("as chosen", std::to_string(total), scored, true, taken);
+  line("as chosen", std::to_string(total), scored, taken);
   taken.set("items", scored);
   summary.set(kAsChosen, std::move(taken));
   add_notes(text + chosen_text(summary), forecasts, &summary);

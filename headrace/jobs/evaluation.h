@@ -28,8 +28,8 @@ HR_API std::string unjudged_text(const forecast::Comparison& comparison);
 /// `actuals` what came (`load_actuals`); with an empty url the backtests that chose the models are
 /// summed up instead, each item weighing the same: of each candidate, and of what was taken
 /// ("as_chosen"), the means over the "common_items" that all candidates which most items have were
-/// scored on, and on how many items it was ("items"). Returns the summary: "items", "winners" by
-/// name, "judged_on"
+/// scored on, and on how many items it was ("items"); of a candidate of few items that number
+/// alone. Returns the summary: "items", "winners" by name, "judged_on"
 /// ("actuals" or "backtest"), metrics of the model ("mase", "median_mase", "smape", "owa",
 /// "mean_wql", "mean_item_wql", "coverage_80", ...), the same of "seasonal_naive" and "naive2", and
 /// "constant_items" and "unscaled_items" (those without a MASE), "notes" of items, equal ones told

@@ -185,6 +185,7 @@ TEST_CASE("candidates are averaged over the items that all were scored on, and c
   CHECK(summary->at("local").get_number("mase") == doctest::Approx((1.0 + 3.0 + 5.0) / 3));
   CHECK(summary->at("local").get_integer("items") == 3);
   CHECK(summary->at("as_chosen").get_number("mase") == doctest::Approx((1.0 + 1.5 + 2.0) / 3));
+  CHECK(summary->at("global+naive").dump() == R"({"items":1})");  // no mean beside those of others
   CHECK(summary->get_string("text") ==
         "frequency D, season 7, horizon 2\n"
         "backtest scores, means over the 3 of 4 items that each method with a mean was scored on\n"

@@ -51,6 +51,7 @@ struct LogLine {
   std::string_view alias;
   int64_t from = 0;
   int64_t to = 0;
+  base::Micros at{0};
   std::string_view by;
   std::string_view reason;
 };
@@ -65,7 +66,10 @@ Result<void> log_alias(Database* database, const LogLine& line) {
   insert.bind(line.model).bind(line.alias);
   optional(line.from);
   optional(line.to);
-  return insert.bind(now_us()).bind_text_or_null(line.by).bind_text_or_null(line.reason).run();
+  return insert.bind(line.at.count())
+      .bind_text_or_null(line.by)
+      .bind_text_or_null(line.reason)
+      .run();
 }
 
 /// What other registries have of a version is no longer so: hand it over again. `next_us` grows, so
@@ -116,7 +120,12 @@ Result<void> drop_aliases(Database* database, const Target& target, std::string_
     }
   }
   for (const std::string& name : names) {
-    HR_TRY(log_alias(database, {target.model, name, target.version, 0, by, "version deleted"}));
+    HR_TRY(log_alias(database, {.model = target.model,
+                                .alias = name,
+                                .from = target.version,
+                                .at = base::Micros(now_us()),
+                                .by = by,
+                                .reason = "version deleted"}));
   }
   if (!names.empty()) {
     HR_TRY(ask_again(database, target.id));
@@ -187,7 +196,8 @@ Result<AliasChange> Registry::set_alias(const Reference& reference, std::string_
     const int64_t wanted = options.remove ? 0 : target.version;
     change.from_version = now;
     change.to_version = wanted;
-    if (wanted == now) {
+    change.at = base::Micros(now_us());
+    if (wanted == now || options.dry_run) {
       return {};
     }
     HR_TRY(ask_again_where(database, target.model, alias));
@@ -202,7 +212,13 @@ Result<AliasChange> Registry::set_alias(const Reference& reference, std::string_
       HR_TRY(upsert.bind(target.model).bind(alias).bind(target.id).run());
       HR_TRY(join_pushes(database, target));
     }
-    return log_alias(database, {target.model, alias, now, wanted, by, options.reason});
+    return log_alias(database, {.model = target.model,
+                                .alias = alias,
+                                .from = now,
+                                .to = wanted,
+                                .at = change.at,
+                                .by = by,
+                                .reason = options.reason});
   });
   HR_TRY(done);
   return change;

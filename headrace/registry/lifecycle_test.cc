@@ -20,7 +20,11 @@ TEST_CASE(
   must(registry.add(test_model("m", {1.0F}).version));
   must(registry.add(test_model("m", {2.0F}).version));
 
-  must(registry.set_alias(ref("m:1"), "champion", {.expect = 0, .by = "ann", .reason = "first"}));
+  const auto before = base::system_clock().wall();
+  const AliasChange first = must(
+      registry.set_alias(ref("m:1"), "champion", {.expect = 0, .by = "ann", .reason = "first"}));
+  CHECK(first.at >= before);
+  CHECK(first.at <= base::system_clock().wall());
   CHECK(code_of(registry.set_alias(ref("m:2"), "champion", {.expect = 2})) == Errc::mismatch);
   must(registry.set_alias(ref("m:2"), "champion", {.expect = 1}));
   must(registry.set_alias(ref("m:2"), "champion"));  // already there: no line
@@ -33,9 +37,41 @@ TEST_CASE(
   CHECK(log[0].to_version == 1);
   CHECK(log[0].by == "ann");
   CHECK(log[0].reason == "first");
+  CHECK(log[0].at == first.at);
   CHECK(log[1].from_version == 1);
   CHECK(log[1].to_version == 2);
   CHECK(log[2].to_version == 0);
+}
+
+TEST_CASE("a dry run of an alias answers and refuses as the real one, and changes nothing") {
+  TestFolder folder;
+  Registry registry = open_registry(folder.path() / "r");
+  must(registry.add(test_model("m", {1.0F}).version));
+  must(registry.add(test_model("m", {2.0F}).version));
+  must(registry.set_alias(ref("m:1"), "champion"));
+
+  for (const char* wanted : {"m:2", "m:9", "absent:1"}) {
+    for (const int64_t expect : {0, 1, 3}) {
+      CAPTURE(wanted);
+      CAPTURE(expect);
+      const auto dry =
+          registry.set_alias(ref(wanted), "champion", {.expect = expect, .dry_run = true});
+      const auto real = registry.set_alias(ref(wanted), "champion", {.expect = expect});
+      REQUIRE(dry.ok() == real.ok());
+      if (dry.ok()) {
+        CHECK(dry->from_version == real->from_version);
+        CHECK(dry->to_version == real->to_version);
+        must(registry.set_alias(ref("m:1"), "champion"));
+      } else {
+        CHECK(code_of(dry) == code_of(real));
+        CHECK(dry.error().message() == real.error().message());
+      }
+    }
+  }
+  CHECK(must(registry.set_alias(ref("m"), "champion", {.remove = true, .dry_run = true}))
+            .to_version == 0);
+  CHECK(must(registry.find("m@champion")).version == 1);
+  CHECK(must(registry.history("m")).size() == 3);  // to 1, to 2, and back
 }
 
 TEST_CASE(

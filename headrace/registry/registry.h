@@ -118,7 +118,8 @@ class HR_API Registry {
   Result<Path> artifact_path(const Version& version, std::string_view path) const;
   Path object_path(std::string_view hash) const;
 
-  /// Returns from which version to which it went.
+  /// Returns from which version to which it went, and when. `mismatch` when it stood elsewhere than
+  /// `options.expect`.
   Result<AliasChange> set_alias(const Reference& reference, std::string_view alias,
                                 const AliasOptions& options = {});
   Result<std::vector<AliasChange>> history(std::string_view name) const;

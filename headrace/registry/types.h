@@ -155,6 +155,7 @@ struct Page {
 struct AliasOptions {
   std::optional<int64_t> expect = {};  ///< compare and set: version it must point to now, 0 = none
   bool remove = false;
+  bool dry_run = false;  ///< change nothing; refuse what would be refused
   std::string by = {};
   std::string reason = {};
 };

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,19 @@ from headrace import _cli
 ROOT = Path(__file__).resolve().parents[2]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+# What a test started and may leave behind when it fails: `end_started` kills it.
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def end_started() -> Iterator[None]:
+    """Kill what is left in `STARTED` at the end of each test, with its workers."""
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture(scope="session")

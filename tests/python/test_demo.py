@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -23,19 +24,24 @@ def interrupted_demo(tmp_path: Path, ctrl_c: bool) -> tuple[int, str]:
         env={**os.environ, "DEMO_DIR": str(tmp_path / "a demo")},
         start_new_session=True,
     )
-    before = sum(len(file.read_bytes()) for file in tmp_path.rglob("journal"))
-    wait_for(
-        lambda: (
-            sum(len(file.read_bytes()) for file in tmp_path.rglob("journal")) > before + 20
-            and any(tmp_path.rglob("workers/1.log"))
+    try:
+        before = sum(len(file.read_bytes()) for file in tmp_path.rglob("journal"))
+        wait_for(
+            lambda: (
+                sum(len(file.read_bytes()) for file in tmp_path.rglob("journal")) > before + 20
+                and any(tmp_path.rglob("workers/1.log"))
+            )
         )
-    )
-    if ctrl_c:
-        os.killpg(demo.pid, signal.SIGINT)
-    else:
-        demo.send_signal(signal.SIGTERM)
-    out, _ = demo.communicate(timeout=60)
-    return demo.returncode, out
+        if ctrl_c:
+            os.killpg(demo.pid, signal.SIGINT)
+        else:
+            demo.send_signal(signal.SIGTERM)
+        out, _ = demo.communicate(timeout=60)
+        return demo.returncode, out
+    finally:  # of a test that fails, what it started must not train on
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(demo.pid, signal.SIGKILL)
+        demo.wait()
 
 
 def test_a_stopped_demo_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, Run
+from conftest import ROOT, STARTED, Run
 
 EXAMPLE = ROOT / "examples/commands/pipeline.json"
 
@@ -53,13 +53,15 @@ def status(run_headrace: Run, tmp_path: Path, run: str = "latest") -> dict[str, 
 
 
 def start(binary: Path, tmp_path: Path, *words: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [str(binary), "flow", *map(str, words)],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    STARTED.append(process)
+    return process
 
 
 def test_the_example_runs_and_its_parts_can_be_looked_at(run_headrace: Run, tmp_path: Path) -> None:

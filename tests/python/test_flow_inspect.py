@@ -114,6 +114,28 @@ def test_logs_of_a_run_that_failed_nowhere_say_so_and_what_to_ask(
         assert f"==> items/{key}/do.1.log <==\nfrom {key}\n" in every.stdout
 
 
+def test_items_of_two_loops_with_one_key_print_their_logs_once(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    path = pipeline(tmp_path, "echo first $HEADRACE_ITEM", "@range(0, 2)")
+    document = json.loads(path.read_text())
+    text = json.dumps(document["properties"]["activities"][0])
+    text = text.replace('"each"', '"again"').replace('"do"', '"redo"').replace("first", "second")
+    document["properties"]["activities"].append(json.loads(text))
+    path.write_text(json.dumps(document))
+    assert run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path).returncode == 0
+
+    words = ("flow", "logs", "run", "--all")
+    shown = run_headrace(*words, cwd=tmp_path).stdout
+    told = run_headrace(*words, "--json", cwd=tmp_path).stdout
+    logs = [f"items/{key}/{name}.1.log" for key in range(2) for name in ("do", "redo")]
+    assert sorted(re.findall("==> (.*) <==", shown)) == logs
+    assert sorted(shown.splitlines()) == sorted(
+        [f"==> {log} <==" for log in logs] + [f"{w} {k}" for w in ("first", "second") for k in "01"]
+    )
+    assert sorted(json.loads(line)["log"] for line in told.splitlines()) == logs
+
+
 def test_logs_come_as_json_lines(run_headrace: Run, tmp_path: Path) -> None:
     path = pipeline(tmp_path, "echo from $HEADRACE_ITEM; test $HEADRACE_ITEM != 4")
     assert run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path).returncode == 1
@@ -212,6 +234,26 @@ def test_list_survives_folders_that_hold_no_whole_run(
     assert "good" in run_headrace("flow", "list", cwd=tmp_path).stdout
 
 
+def test_a_run_too_long_to_replay_for_a_list_is_unknown_and_no_advice_is_given(
+    headrace_binary: Path, run_headrace: Run, tmp_path: Path
+) -> None:
+    slow = pipeline(tmp_path, "sleep 600")
+    killed = start(headrace_binary, tmp_path, "run", slow, "--dir", "runs/killed")
+    wait_for(lambda: (tmp_path / "runs/killed/workers/1.log").exists())
+    killed.kill()
+    killed.communicate(timeout=30)
+    assert not (tmp_path / "runs/killed/summary.json").exists()
+    advice = "goes on with: headrace flow resume"
+    assert advice in run_headrace("flow", "list", cwd=tmp_path).stderr
+    os.truncate(tmp_path / "runs/killed/journal", (32 << 20) + 1)
+
+    shown = run_headrace("flow", "list", cwd=tmp_path)
+    assert shown.stdout.splitlines()[1].split()[:5] == ["killed", "p", "unknown", "?", "?"]
+    assert advice not in shown.stderr
+    (run,) = json.loads(run_headrace("flow", "list", "--json", cwd=tmp_path).stdout)["runs"]
+    assert (run["state"], run["resume"], run["items"]) == ("unknown", None, None)
+
+
 def test_list_without_runs_says_where_it_looked(run_headrace: Run, tmp_path: Path) -> None:
     none = run_headrace("flow", "list", cwd=tmp_path)
     assert none.returncode == 0
@@ -274,8 +316,27 @@ def test_a_run_is_not_begun_in_a_folder_of_something_else(
         assert "photos" in refused.stderr and "cat.jpg" in refused.stderr
         assert [entry.name for entry in folder.iterdir()] == ["cat.jpg"]
 
-    (folder / "cat.jpg").unlink()
+    (folder / "cat.jpg").rename(folder / "cat-123.json")
+    assert run_headrace("flow", "run", path, "--dir", "photos", cwd=tmp_path).returncode == 2
+    (folder / "cat-123.json").unlink()
     assert run_headrace("flow", "run", path, "--dir", "photos", cwd=tmp_path).returncode == 0
+
+
+def test_a_training_that_did_not_begin_does_not_keep_the_next_from_its_folder(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    rows = [f"a,2026-01-{day:02},{day}\n" for day in range(1, 29)]
+    (tmp_path / "my.t.csv").write_text("item_id,timestamp,target\n" + "".join(rows))
+    words = ("forecast", "train", "my.t.csv", "--horizon", "2", "--epochs", "1", "--dir", "run")
+    (tmp_path / "run").mkdir()
+    with (tmp_path / "run/lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = run_headrace(*words, cwd=tmp_path)
+        assert refused.returncode != 0 and "is locked by" in refused.stderr
+    assert not (tmp_path / "run/journal").exists()
+
+    done = run_headrace(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_background_processes_end_with_their_command_but_not_what_left_its_group(
@@ -287,16 +348,18 @@ def test_background_processes_end_with_their_command_but_not_what_left_its_group
         "while ! test -s $HEADRACE_RUN_FOLDER/gone; do sleep 0.02; done"
     )
     path = pipeline(tmp_path, command, "@range(0, 1)")
-    done = run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-
-    group = int((tmp_path / "run/group").read_text())
-    gone = int((tmp_path / "run/gone").read_text())
     try:
+        done = run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+        group = int((tmp_path / "run/group").read_text())
+        gone = int((tmp_path / "run/gone").read_text())
         os.kill(gone, 0)  # lives on
         wait_for(lambda: not runs(group))
-    finally:
-        os.kill(gone, signal.SIGKILL)
+    finally:  # "gone" leads a session, whatever became of the test
+        for pid in (tmp_path / "run").glob("g*"):
+            if runs(int(pid.read_text() or 0)):
+                os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 def runs(pid: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import time
@@ -114,6 +115,51 @@ def test_delete_goes_by_the_answer_on_a_terminal(
         assert [v.version for v in churn.list("churn")] == left
 
 
+def test_delete_takes_what_it_asked_about_though_latest_leads_elsewhere_by_now(
+    churn: registry.Registry, headrace_binary: Path, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "HEADRACE_REGISTRY": str(tmp_path / "registry")}
+    words = [headrace_binary, "models", "delete", "churn/north@latest"]
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(words, env=environment, stdin=theirs, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        asked = b""
+        while not asked.endswith(b"[y/N] "):
+            assert select.select([process.stderr], [], [], 30)[0], asked
+            piece = os.read(process.stderr.fileno(), 4096)
+            assert piece, asked
+            asked += piece
+        assert asked == b"delete churn/north:2? [y/N] "
+        churn.add("churn/north", {"w": np.zeros(3, "f4")}, kind="deepar")
+        os.write(ours, b"y\n")
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+    assert process.returncode == 0
+    assert sorted(v.version for v in churn.list("churn")) == [1, 3]
+
+
+def test_a_dry_run_of_an_alias_is_refused_as_the_real_one(
+    churn: registry.Registry, run_headrace
+) -> None:
+    churn.alias("churn/north:2", "champion")
+    words = ["models", "alias", "churn/north:1", "champion", "--expect", "3"]
+    real = run_headrace(*words, "--json")
+    dry = run_headrace(*words, "--json", "--dry-run")
+    error = json.loads(real.stdout)["error"]
+    assert error["code"] == "mismatch"
+    assert "points to version 2, not to the expected 3" in error["message"]
+    assert (dry.returncode, json.loads(dry.stdout)["error"]) == (real.returncode, error)
+    assert run_headrace(*words[:-1], "2", "--dry-run").stdout == (
+        "churn/north@champion: version 1 (before: 2)\n"
+    )
+    assert churn.get("churn/north@champion").version == 2
+
+
 def test_alias_says_from_where_to_where(churn: registry.Registry, run_headrace) -> None:
     def alias(*words: str) -> str:
         done = run_headrace("models", "alias", *words)
@@ -161,8 +207,10 @@ def test_a_select_that_takes_too_long_ends(churn: registry.Registry, run_headrac
     assert "ran for 0.3 s" in done.stderr
     assert "--timeout" in done.stderr
     assert time.monotonic() - begin < 20
-    done = run_headrace("models", "sql", "SELECT 1", "--timeout", "-1")
-    assert done.returncode == 2
+    for value in ("-1", "nan", "inf", "2e9"):
+        done = run_headrace("models", "sql", "SELECT 1", "--timeout", value)
+        assert done.returncode == 2
+        assert f'--timeout takes a number from 0 to 1000000000, not "{value}"' in done.stderr
 
 
 def test_an_interrupt_ends_a_select(
@@ -171,9 +219,13 @@ def test_an_interrupt_ends_a_select(
     environment = {**os.environ, "HEADRACE_REGISTRY": str(tmp_path / "registry")}
     words = [headrace_binary, "models", "sql", ENDLESS, "--timeout", "0"]
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as process:
-        stat = Path(f"/proc/{process.pid}/stat")
-        deadline = time.monotonic() + 20  # it counts once it has used some processor time
-        while int(stat.read_text().split()[13]) < 5 and time.monotonic() < deadline:
-            os.sched_yield()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(5) == 130
+        try:
+            stat = Path(f"/proc/{process.pid}/stat")
+            deadline = time.monotonic() + 60  # it counts once it has used some processor time
+            while int(stat.read_text().split()[13]) < 5:
+                assert time.monotonic() < deadline, "it never began to count"
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        finally:
+            process.kill()

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +56,31 @@ def test_models(evil_registry: registry.Registry, run_headrace: Run, words: list
     assert not CONTROL.search(done.stdout + done.stderr), repr(done.stdout + done.stderr)
     if words == ["show", "m"]:
         assert SHOWN in done.stdout
+
+
+def test_csv_is_data_in_a_pipe_and_shown_on_a_terminal(
+    evil_registry: registry.Registry, headrace_binary: Path, run_headrace: Run, tmp_path: Path
+) -> None:
+    words = ["models", "list", "--csv", "--all"]
+    piped = run_headrace(*words).stdout
+    assert piped.count(f",{EVIL},") == 2
+    ours, theirs = pty.openpty()
+    try:
+        environment = {**os.environ, "HEADRACE_REGISTRY": str(tmp_path / "registry")}
+        done = subprocess.run(
+            [headrace_binary, *words],
+            env=environment,
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0
+        shown = os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert shown.replace("\r\n", "\n") == piped.replace(EVIL, SHOWN)
 
 
 def test_lake(run_headrace: Run, tmp_path: Path) -> None:

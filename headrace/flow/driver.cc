@@ -15,6 +15,7 @@
 #include "headrace/flow/driver_internal.h"
 #include "headrace/flow/run_folder_internal.h"
 #include "headrace/flow/run_list.h"
+#include "headrace/flow/secret_outputs_internal.h"
 
 namespace headrace::flow {
 
@@ -298,6 +299,9 @@ Result<void> Driver::take_ended(WorkerPool::Ended ended) {
   // An output with a secret in it is as secure as one that is said to be.
   ended.outcome.output_kept =
       !flight.activity->policy.secure_output && !flight.secrets.found_in(ended.outcome.output);
+  if (!ended.outcome.output_kept && ended.outcome.kind == Outcome::Kind::succeeded) {
+    HR_TRY(ended.outcome.output_key, keep_secret_output(options_.folder, ended.outcome.output));
+  }
   ended.outcome.error.code = flight.secrets.masked(ended.outcome.error.code);
   ended.outcome.error.message = flight.secrets.masked(ended.outcome.error.message);
   if (ended.outcome.kind == Outcome::Kind::lost) {

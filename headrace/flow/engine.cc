@@ -168,6 +168,24 @@ Result<void> Engine::State::on_items(ItemsKnown event) {
   return {};
 }
 
+namespace {
+
+void add_texts(const Json& value, Secrets* secrets) {
+  if (value.is_string()) {
+    secrets->add_text(value.string());
+  } else if (value.is_array()) {
+    for (const Json& item : value.items()) {
+      add_texts(item, secrets);
+    }
+  } else if (value.is_object()) {
+    for (const Json::Member& member : value.members()) {
+      add_texts(member.second, secrets);
+    }
+  }
+}
+
+}  // namespace
+
 Result<void> Engine::State::on_attempt(AttemptEnded event) {
   const auto it = by_id.find(event.attempt);
   if (it == by_id.end() || it->second->phase != Phase::running) {
@@ -186,6 +204,9 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
   if (outcome.kind == Outcome::Kind::succeeded) {
     run->output = std::move(outcome.output);
     run->output_missing = !outcome.output_kept && run->output.empty();
+    if (run->activity->policy.secure_output) {  // so is what control activities make of its texts
+      add_texts(parse_json(run->output).value_or(Json()), &secrets);
+    }
     end(run, Status::succeeded);
     return {};
   }

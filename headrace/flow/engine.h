@@ -50,7 +50,8 @@ struct Outcome {
   Kind kind = Kind::succeeded;
   bool retry_useless = false;  ///< with `failed`: the same inputs fail the same way
   std::string output;          ///< JSON text of what expressions see under `.output`
-  bool output_kept = true;     ///< false: secure, so it is in no file
+  bool output_kept = true;     ///< false: secure, so it is not in the journal
+  std::string output_key;      ///< of an output that is not: where the run's folder has it
   ActivityError error;         ///< unless succeeded
   double cpu_seconds = 0.0;
   int64_t peak_rss_bytes = 0;

@@ -50,7 +50,7 @@ std::string encode_attempt(Micros now, const AttemptEnded& event, std::string_vi
   writer.put(outcome.digest).put(outcome.cpu_seconds).put(outcome.peak_rss_bytes);
   writer.put(outcome.pid).put_text(path);
   put_error(&writer, outcome.error);
-  writer.put_text(outcome.output_kept ? std::string_view(outcome.output) : std::string_view());
+  writer.put_text(outcome.output_kept ? outcome.output : outcome.output_key);
   return out;
 }
 
@@ -70,7 +70,7 @@ AttemptEnded decode_attempt(FieldReader* in, std::string* path) {
   outcome.pid = in->get<int64_t>();
   *path = in->get_text();
   outcome.error = get_error(in);
-  outcome.output = in->get_text();
+  (outcome.output_kept ? outcome.output : outcome.output_key) = in->get_text();
   return event;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "headrace/base/checksum.h"
+#include "headrace/flow/secret_outputs_internal.h"
 
 namespace headrace::flow {
 
@@ -76,6 +77,21 @@ Result<void> Replay::begin(std::string_view payload) {
   return {};
 }
 
+/// An output that is not in the journal, as far as the run's folder has it.
+Result<void> Replay::fill_in(Outcome* outcome) {
+  if (outcome->output_key.empty() || options_.run_folder.empty()) {
+    return {};
+  }
+  if (!secret_outputs_) {
+    HR_TRY(secret_outputs_, read_secret_outputs(options_.run_folder));
+  }
+  if (const auto found = secret_outputs_->find(outcome->output_key);
+      found != secret_outputs_->end()) {
+    outcome->output = found->second;
+  }
+  return {};
+}
+
 bool Replay::items_succeeded() const {
   return items_succeeded_ || (engine_ != nullptr && engine_->progress().items_succeeded > 0);
 }
@@ -111,12 +127,13 @@ Result<void> Replay::on_record(uint8_t type, std::string_view payload) {
     slots_ = resumed->slots;
     header_.circuit_breaker = header_.circuit_breaker && resumed->circuit_breaker;
     ++resumes_;
-  } else if (const auto* attempt = std::get_if<AttemptEnded>(&event->body);
-             attempt != nullptr && options_.keep_outcomes &&
-             attempt->outcome.kind == Outcome::Kind::succeeded && attempt->outcome.output_kept &&
-             !engine_->follows_failure(attempt->attempt)) {
-    finished_.insert_or_assign({decoder_.attempt_path(), attempt->outcome.digest},
-                               attempt->outcome);
+  } else if (auto* attempt = std::get_if<AttemptEnded>(&event->body); attempt != nullptr) {
+    HR_TRY(fill_in(&attempt->outcome));
+    if (options_.keep_outcomes && attempt->outcome.kind == Outcome::Kind::succeeded &&
+        attempt->outcome.output_kept && !engine_->follows_failure(attempt->attempt)) {
+      finished_.insert_or_assign({decoder_.attempt_path(), attempt->outcome.digest},
+                                 attempt->outcome);
+    }
   }
   actions_.clear();
   HR_TRY(engine_->step(*std::move(event), &actions_));

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,6 +57,7 @@ class Replay {
 
  private:
   Result<void> begin(std::string_view payload);
+  Result<void> fill_in(Outcome* outcome);
 
   ReplayOptions options_;
   RunHeader header_;
@@ -69,6 +71,7 @@ class Replay {
   int restarts_ = 0;
   int slots_ = 0;
   base::Micros last_event_{0};
+  std::optional<std::map<std::string, std::string>> secret_outputs_;  ///< by key; read when needed
 };
 
 /// Content of RUN/secrets.json: an object; empty without the file. Beside secure parameters it

@@ -134,8 +134,9 @@ std::vector<std::string> take_cancel_requests(const base::Path& run_folder) {
 }
 
 Result<void> check_unused(const base::Path& run_folder, const base::Path& document) {
-  constexpr std::string_view kOurs[] = {"lock",         "journal", "cancel",    "cancel.taken",
-                                        "secrets.json", "workers", "registries"};
+  constexpr std::string_view kOurs[] = {"lock",         "journal",      "cancel",
+                                        "cancel.taken", "secrets.json", "secrets.outputs",
+                                        "workers",      "registries"};
   std::error_code code;
   if (std::filesystem::exists(journal_path(run_folder), code)) {
     return {};  // a run's, whatever else it holds

@@ -12,6 +12,7 @@ from typing import Any
 from conftest import Run
 
 SECRET = "zz1secret"
+OWNERS = ("secrets.json", "secrets.outputs")
 
 
 def custom(name: str, command: str, **more: Any) -> dict[str, Any]:
@@ -32,12 +33,12 @@ def run(run_headrace: Run, tmp_path: Path, *words: str) -> subprocess.CompletedP
 
 
 def leaks(run_headrace: Run, tmp_path: Path, *told: str, secret: str = SECRET) -> list[str]:
-    """Where the secret is to be seen, but for secrets.json, which its owner alone can read."""
+    """Where the secret is to be seen, but for the files that its owner alone can read."""
     run_headrace("flow", "report", "run", cwd=tmp_path)
     places = [
         str(path.relative_to(tmp_path))
         for path in sorted((tmp_path / "run").rglob("*"))
-        if path.is_file() and path.name != "secrets.json" and secret.encode() in path.read_bytes()
+        if path.is_file() and path.name not in OWNERS and secret.encode() in path.read_bytes()
     ]
     places += [f"terminal: {text}" for text in told if secret in text]
     for words in (["status", "run", "--items", "--json"], ["logs", "run", "--all"]):
@@ -321,3 +322,85 @@ def test_a_vault_secret_of_a_control_activity_is_refused(run_headrace: Run, tmp_
 
     assert done.returncode == 2
     assert "E-SECRET: activity 'V' is a control activity" in done.stdout
+
+
+def control_over_a_secret(tmp_path: Path, use: str) -> Path:
+    """A control activity made a variable of a secure output; `use` is what comes then."""
+    after = {"dependsOn": [{"activity": "Set", "dependencyConditions": ["Succeeded"]}]}
+    line = f'{{"k": "{SECRET[:5]}\'\'{SECRET[5:]}"}}'
+    return write(
+        tmp_path,
+        custom(
+            "Get",
+            f"echo x >> {tmp_path}/got; echo '##headrace-output {line}'",
+            policy={"secureOutput": True},
+        ),
+        {
+            "name": "Set",
+            "type": "SetVariable",
+            "dependsOn": [{"activity": "Get", "dependencyConditions": ["Succeeded"]}],
+            "typeProperties": {
+                "variableName": "v",
+                "value": "@activity('Get').output.customOutput.k",
+            },
+        },
+        custom(
+            "Use",
+            use,
+            properties={"extendedProperties": {"k": "@variables('v')"}},
+            policy={"secureInput": True},
+            **after,
+        ),
+        variables={"v": {"type": "String"}},
+    )
+
+
+def test_a_run_goes_on_over_what_control_activities_made_of_a_secure_output(
+    headrace_binary: Path, run_headrace: Run, tmp_path: Path
+) -> None:
+    wait = (
+        f"cd {tmp_path}; touch begun; while ! test -e go; do sleep 0.02; done; "
+        f"test ${{#HR_PARAM_k}} = {len(SECRET)}"
+    )
+    control_over_a_secret(tmp_path, wait)
+    engine = subprocess.Popen(
+        [str(headrace_binary), "flow", "run", "pipeline.json", "--dir", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "begun").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        engine.kill()
+        engine.wait(30)
+    (tmp_path / "go").touch()
+
+    done = run_headrace("flow", "resume", "run", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "got").read_text() == "x\n"  # what had ended did not run again
+    state = json.loads(run_headrace("flow", "status", "run", "--json", cwd=tmp_path).stdout)
+    assert state["status"] == "Succeeded"
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+    assert (tmp_path / "run/secrets.outputs").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_failed_behind_a_secure_output_can_be_run_again(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    control_over_a_secret(
+        tmp_path, f"test -e {tmp_path}/go && test ${{#HR_PARAM_k}} = {len(SECRET)}"
+    )
+    assert run(run_headrace, tmp_path).returncode == 1
+    (tmp_path / "go").touch()
+
+    done = run_headrace("flow", "resume", "run", "--retry-failed", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    state = json.loads(run_headrace("flow", "status", "run", "--json", cwd=tmp_path).stdout)
+    assert state["status"] == "Succeeded"
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []

@@ -81,6 +81,13 @@ Result<void> mix_with_naive(const Model& model, const Series& series, int horizo
 }
 
 Forecast empty_forecast(const Model& model, const Series& series, const PredictOptions& options) {
+/// Counts have no values below 0, whatever seasonal naive adds to them or stands for them.
+bool is_of_counts(const Model& model) {
+  const std::string_view counts = distribution_name(Distribution::negative_binomial);
+  return model.spec.distribution == Distribution::negative_binomial ||
+         model.options.get_string("distribution") == counts;
+}
+
   Forecast forecast;
   forecast.id = series.id;
   forecast.frequency = series.frequency;
@@ -263,6 +270,7 @@ Result<Forecasts> predict(const Model& model, std::span<const Series> series,
     return Error{Errc::invalid_argument,
                  fmt::format("forecast: {} samples of {} steps; both must be at least 1",
                              settled.samples, settled.horizon)};
+  settled.nonnegative = options.nonnegative || is_of_counts(model);
   }
   if (model.method == Method::deepar && model.members.empty()) {
     return Error{Errc::invalid_argument, "forecast: the model has no weights"};

@@ -178,6 +178,7 @@ Result<forecast::Forecast> item_of(const std::string& id, std::span<const size_t
       out.quantiles.push_back(level.values[row]);
     }
   }
+  out.unnamed = rows.categories.empty();
   if (!rows.categories.empty()) {
     const int32_t code = rows.categories.front().code[order.front()];
     HR_TRY(forecast::set_made_by(

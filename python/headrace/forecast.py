@@ -255,6 +255,7 @@ class Forecasts(_Rows):
         frequency: str = "",
         horizon: int = 1,
     ) -> None:
+        season: int = 0,
         """Not to be called: ``predict`` makes them."""
         super().__init__(rows)
         self.frequency = frequency
@@ -262,6 +263,8 @@ class Forecasts(_Rows):
         self.horizon = horizon
         """Steps per item."""
         self.samples = samples
+        self.season = season
+        """Of the model, by which ``evaluate`` scores; 0 = by frequency."""
         """Paths by item, [samples, horizon]; empty unless ``keep_samples``."""
         self.errors = list(errors)
         """Items that failed."""
@@ -538,7 +541,8 @@ def predict(
     )
     horizon = cast("int", predict_options.get("horizon")) or first.header["horizon"]
     frequency = cast("Any", series).frequency()
-    return Forecasts(rows, samples, _failures(errors), frequency, horizon)
+    season = first.header["season"]
+    return Forecasts(rows, samples, _failures(errors), frequency, horizon, season)
 
 
 def backtest(
@@ -584,11 +588,13 @@ def evaluate(forecasts: object, training: object, actual: object, *, season: int
         forecasts: what ``predict`` gave, or such a table (item_id, timestamp, mean, q0.5, ...).
         training: the past they were made from: scales MASE and feeds the naive methods.
         actual: the values that came; of a GluonTS data set, named by its folder, those of test/.
-        season: steps of a season; 0 = by frequency.
+        season: steps of a season; 0 = that of the model that ``predict`` used, else by frequency.
     """
     past = _series(training, _Covariates())
     came = _series(_actuals(actual), _Covariates(), frequency=cast("Any", past).frequency())
     return _scores(native.forecast_evaluate(forecasts, past, came, season))
+    if isinstance(forecasts, Forecasts):
+        season = season or forecasts.season
 
 
 def _scores(

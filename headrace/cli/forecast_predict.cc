@@ -83,7 +83,22 @@ Result<jobs::TableSpec> spec_beside(const Arguments& arguments,
 jobs::TableSpec spec_of_actuals(const Arguments& arguments, jobs::TableSpec spec) {
   spec.url = arguments.text("actuals");
   spec.start = arguments.text("actuals-start");
+  spec.learned.start.clear();
   return spec;
+}
+
+/// Of a wide table, when its rows were taken to begin, where nobody told it here.
+void tell_start(const jobs::SeriesTable& table, const jobs::TableSpec& spec) {
+  const std::string& start = table.set.columns.start;
+  if (start.empty() || !spec.start.empty()) {
+    return;
+  }
+  const std::string like = table.without_start ? ", since nothing tells their start"
+                                               : ", as those that the model was trained on";
+  print_lines(
+      {fmt::format("the rows of {} are taken to begin at {}{}; say --start if they begin "
+                   "at another stamp",
+                   spec.url, start, like)});
 }
 
 Result<int> predict(const Arguments& arguments) {
@@ -102,6 +117,7 @@ Result<int> predict(const Arguments& arguments) {
   follow_model(model, &spec);
   HR_TRY(auto table, load_items(arguments, model, spec));
   print_lines(table.set.notes);
+  tell_start(table, spec);
 
   install_interrupt_handler();
   base::Pool pool;

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from headrace._core import native
+from headrace._core import native, need_pandas
 
 if TYPE_CHECKING:
     import pandas
@@ -133,6 +133,7 @@ class _Rows:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Give the rows as a data frame; goes through Arrow."""
+        need_pandas()
         return self.to_arrow().to_pandas()
 
 
@@ -254,17 +255,17 @@ class Forecasts(_Rows):
         errors: Sequence[Failure],
         frequency: str = "",
         horizon: int = 1,
-    ) -> None:
         season: int = 0,
+    ) -> None:
         """Not to be called: ``predict`` makes them."""
         super().__init__(rows)
         self.frequency = frequency
         """Of the steps: h, D, W, MS, ..."""
         self.horizon = horizon
         """Steps per item."""
-        self.samples = samples
         self.season = season
         """Of the model, by which ``evaluate`` scores; 0 = by frequency."""
+        self.samples = samples
         """Paths by item, [samples, horizon]; empty unless ``keep_samples``."""
         self.errors = list(errors)
         """Items that failed."""
@@ -592,9 +593,9 @@ def evaluate(forecasts: object, training: object, actual: object, *, season: int
     """
     past = _series(training, _Covariates())
     came = _series(_actuals(actual), _Covariates(), frequency=cast("Any", past).frequency())
-    return _scores(native.forecast_evaluate(forecasts, past, came, season))
     if isinstance(forecasts, Forecasts):
         season = season or forecasts.season
+    return _scores(native.forecast_evaluate(forecasts, past, came, season))
 
 
 def _scores(

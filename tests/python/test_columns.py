@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 import pandas
@@ -148,3 +149,15 @@ def test_forecasts_have_the_zone_of_their_table(tmp_path: Path, run_headrace) ->
     assert made.schema.field("timestamp").type.tz == "UTC"
     words = ["forecast", "plot", tmp_path / "f.csv", "--item", "s0", "--history", lake]
     _ok(run_headrace(*words, "--out", tmp_path / "p.svg"))
+
+
+def test_without_pandas_a_frame_says_what_to_install(
+    sales: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"id": "store", "time": "day", "target": "sales"}
+    table = forecast.Table(sales, **named)
+    made = forecast.predict(forecast.train(table, **small_lake.TRAIN), table)
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    for frame in (made.to_pandas, registry.open(tmp_path / "r").to_pandas):
+        with pytest.raises(ImportError, match=r"^pandas is not installed: pip install pandas$"):
+            frame()

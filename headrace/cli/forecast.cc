@@ -153,7 +153,9 @@ Command evaluate_command() {
         columns_model_option(),
         registry_option(),
         {.name = "--season",
-         .help = "steps of a season, for MASE and the naive methods; default by frequency",
+         .help =
+             "steps of a season, for MASE and the naive methods; default that of --model, else by "
+             "frequency",
          .kind = OptionKind::integer,
          .at_least = 0,
          .at_most = 1e6}},

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,24 +50,26 @@ Result<jobs::SeriesTable> load_items(const Arguments& arguments, const jobs::Mod
   return table;
 }
 
-/// Tables are read by the columns of `--model`, where one is named.
-Result<void> follow_named_model(const Arguments& arguments, jobs::TableSpec* spec) {
+/// Of `--model`, where one is named.
+Result<std::optional<jobs::ModelFacts>> named_model(const Arguments& arguments) {
   if (!arguments.has("model")) {
-    return {};
+    return std::optional<jobs::ModelFacts>();
   }
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   HR_TRY(const auto registry,
          registry::Registry::open(folder, {.create = false, .read_only = true}));
-  HR_TRY(const auto model, jobs::facts_of_models(registry, arguments.text("model")));
-  spec->learned = model.columns;
-  return {};
+  HR_TRY(auto model, jobs::facts_of_models(registry, arguments.text("model")));
+  return std::optional(std::move(model));
 }
 
 /// How a table is read beside a file of forecasts: where no columns are told, by those of the model
 /// or of that file.
-Result<jobs::TableSpec> spec_beside(const Arguments& arguments) {
+Result<jobs::TableSpec> spec_beside(const Arguments& arguments,
+                                    const std::optional<jobs::ModelFacts>& model) {
   HR_TRY(auto spec, table_spec(arguments));
-  HR_TRY(follow_named_model(arguments, &spec));
+  if (model) {
+    spec.learned = model->columns;
+  }
   HR_TRY(const auto names,
          jobs::forecast_columns(arguments.text("forecasts"), {spec.id, spec.time, ""}));
   if (spec.learned.empty()) {
@@ -80,7 +83,22 @@ Result<jobs::TableSpec> spec_beside(const Arguments& arguments) {
 jobs::TableSpec spec_of_actuals(const Arguments& arguments, jobs::TableSpec spec) {
   spec.url = arguments.text("actuals");
   spec.start = arguments.text("actuals-start");
+  spec.learned.start.clear();
   return spec;
+}
+
+/// Of a wide table, when its rows were taken to begin, where nobody told it here.
+void tell_start(const jobs::SeriesTable& table, const jobs::TableSpec& spec) {
+  const std::string& start = table.set.columns.start;
+  if (start.empty() || !spec.start.empty()) {
+    return;
+  }
+  const std::string like = table.without_start ? ", since nothing tells their start"
+                                               : ", as those that the model was trained on";
+  print_lines(
+      {fmt::format("the rows of {} are taken to begin at {}{}; say --start if they begin "
+                   "at another stamp",
+                   spec.url, start, like)});
 }
 
 Result<int> predict(const Arguments& arguments) {
@@ -99,6 +117,7 @@ Result<int> predict(const Arguments& arguments) {
   follow_model(model, &spec);
   HR_TRY(auto table, load_items(arguments, model, spec));
   print_lines(table.set.notes);
+  tell_start(table, spec);
 
   install_interrupt_handler();
   base::Pool pool;
@@ -156,12 +175,17 @@ Json board_json(const forecast::Scoreboard& board, const std::map<std::string, d
   return out;
 }
 
-/// What the forecasts were made by; "model" when not by the network alone.
+/// What the forecasts were made by; "model" when not by the network alone, "forecast" when their
+/// table does not say it.
 std::string model_label(const forecast::Scoreboard& board) {
-  const std::string_view network = forecast::method_name(forecast::Method::deepar);
-  const bool same = std::all_of(board.items().begin(), board.items().end(),
-                                [&](const auto& item) { return item.method == network; });
-  return same ? std::string(network) : "model";
+  for (const std::string_view label :
+       {forecast::method_name(forecast::Method::deepar), std::string_view("forecast")}) {
+    if (std::ranges::all_of(board.items(),
+                            [&](const auto& item) { return item.method == label; })) {
+      return std::string(label);
+    }
+  }
+  return "model";
 }
 
 /// A row per step ahead: the model, and what MASE the naive methods have there.
@@ -188,9 +212,12 @@ Result<void> check_per_item(const Arguments& arguments) {
   return check_output(path);
 }
 
-void print_comparison(const forecast::Comparison& comparison, const Arguments& arguments) {
+/// `season` is that of MASE and of the naive methods.
+void print_comparison(const forecast::Comparison& comparison, int season,
+                      const Arguments& arguments) {
   TextTable table({"method", "MASE", "median", "sMAPE", "OWA", "mean_wQL", "cover 80"});
-  Json document = Json::object({{"items", static_cast<int64_t>(comparison.model.items().size())}});
+  Json document = Json::object(
+      {{"items", static_cast<int64_t>(comparison.model.items().size())}, {"season", season}});
   const auto add = [&](const std::string& name, const forecast::Scoreboard& board) {
     const auto totals = board.named_totals(comparison.naive2);
     const auto text = [&](const char* metric, int digits, double unit = 1.0) {
@@ -217,7 +244,7 @@ void print_comparison(const forecast::Comparison& comparison, const Arguments& a
   }
   print_lines(forecast::group_notes(comparison.notes));
   print_errors(comparison.errors);
-  fmt::print("{} items\n{}", comparison.model.items().size(), table.text());
+  fmt::print("{} items, season {}\n{}", comparison.model.items().size(), season, table.text());
   for (const std::string& items : jobs::without_mase(comparison.model)) {
     say(stdout, "{}\n", items);
   }
@@ -228,8 +255,8 @@ void print_comparison(const forecast::Comparison& comparison, const Arguments& a
 
 /// Print the comparison, then write `--per-item`: a file that cannot be written costs no scores.
 /// `columns` are those of the table of the items.
-int tell_comparison(const forecast::Comparison& comparison, const forecast::ColumnNames& columns,
-                    const Arguments& arguments) {
+int tell_comparison(const forecast::Comparison& comparison, int season,
+                    const forecast::ColumnNames& columns, const Arguments& arguments) {
   const bool none = comparison.model.items().empty();
   if (none) {
     fmt::print(stderr, "headrace: {}\n", printable(jobs::unjudged_text(comparison), true));
@@ -238,7 +265,7 @@ int tell_comparison(const forecast::Comparison& comparison, const forecast::Colu
     print_errors(comparison.errors);
     return kExitFailed;
   }
-  print_comparison(comparison, arguments);
+  print_comparison(comparison, season, arguments);
   if (none) {
     return kExitFailed;
   }
@@ -257,15 +284,19 @@ int tell_comparison(const forecast::Comparison& comparison, const forecast::Colu
 
 Result<int> evaluate(const Arguments& arguments) {
   HR_TRY(check_per_item(arguments));
-  HR_TRY(auto spec, spec_beside(arguments));
+  HR_TRY(const auto model, named_model(arguments));
+  HR_TRY(auto spec, spec_beside(arguments, model));
   HR_TRY(const auto history, jobs::load_series(spec), "history");
   const forecast::Frequency& frequency = history.set.frequency;
   HR_TRY(const auto forecasts,
          jobs::read_forecast_table(arguments.text("forecasts"), frequency, history.set.columns));
   HR_TRY(const auto actuals, jobs::load_actuals(spec_of_actuals(arguments, spec), history.set));
-  const auto season = static_cast<int>(arguments.integer("season").value_or(0));
+  auto season = static_cast<int>(arguments.integer("season").value_or(0));
+  if (season == 0) {
+    season = model ? model->spec.season : forecast::season_length(frequency);
+  }
   HR_TRY(const auto comparison, jobs::judge(forecasts, history.set, actuals.set, season));
-  return tell_comparison(comparison, history.set.columns, arguments);
+  return tell_comparison(comparison, season, history.set.columns, arguments);
 }
 
 Result<int> backtest(const Arguments& arguments) {
@@ -328,7 +359,8 @@ Result<int> backtest(const Arguments& arguments) {
   for (forecast::ItemError& bad : table.set.errors) {
     total.errors.push_back(std::move(bad));
   }
-  return tell_comparison(total, table.set.columns, arguments);
+  const int season = train.season > 0 ? train.season : forecast::season_length(table.set.frequency);
+  return tell_comparison(total, season, table.set.columns, arguments);
 }
 
 const forecast::Series* find_series(const std::vector<forecast::Series>& all,
@@ -405,7 +437,8 @@ Result<void> check_svg(const base::Path& path) {
 
 Result<int> plot(const Arguments& arguments) {
   HR_TRY(check_svg(arguments.text("out")));
-  HR_TRY(auto spec, spec_beside(arguments));
+  HR_TRY(const auto model, named_model(arguments));
+  HR_TRY(auto spec, spec_beside(arguments, model));
   const std::string item = arguments.text("item");
   HR_TRY(const auto table, jobs::load_series(spec, {item}), "history");
   const forecast::Series* series = find_series(table.set.series, item);

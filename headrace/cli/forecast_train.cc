@@ -95,6 +95,9 @@ Result<std::optional<WarmStart>> start_from(const Arguments& arguments, jobs::Ta
     table->frequency = out.model.spec.frequency.name();
   }
   table->learned = out.model.columns;
+  if (table->format == "wide_csv" && table->start.empty()) {
+    table->start = table->learned.start;  // a pipeline says it
+  }
   return std::optional(std::move(out));
 }
 

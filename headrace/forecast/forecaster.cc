@@ -114,6 +114,30 @@ void train_unwatched(TrainOptions* options) {
   options->epochs = std::min(options->epochs, kUnvalidatedEpochs);
 }
 
+/// Of values that are counts, more than half of them 0, what is made for such; nothing of others.
+void note_counts(std::span<const Series* const> series, const TrainOptions& options,
+                 std::vector<std::string>* notes) {
+  int64_t zeros = 0;
+  int64_t observed = 0;
+  for (const Series* s : series) {
+    for (const double value : s->target) {
+      if (std::isnan(value)) {
+        continue;
+      }
+      if (value < 0.0 || value != std::floor(value)) {
+        return;
+      }
+      zeros += value == 0.0 ? 1 : 0;
+      ++observed;
+    }
+  }
+  const std::string_view counts = distribution_name(Distribution::negative_binomial);
+  if (2 * zeros > observed && options.distribution != counts) {
+    notes->push_back(fmt::format("{} % of the values are 0: --distribution {} is made for counts",
+                                 100 * zeros / observed, counts));
+  }
+}
+
 /// Is there a value in the validation tail? Without one, no epoch is better than another and the
 /// first, barely trained, would be kept.
 bool has_observed_tail(const Series& series, const TrainOptions& options) {
@@ -299,6 +323,7 @@ Result<Trained> train_local(const Series& series, const TrainOptions& options,
   shorten_validation(series, &resolved, &trained.notes);
   drop_unobserved_tail(series, &resolved, &trained.notes);
   const Series* const one[] = {&series};
+  note_counts(one, resolved, &trained.notes);
   HR_TRY(Plan plan, make_plan(resolved, one, context.warm));
   trained.notes.insert(trained.notes.end(), plan.notes.begin(), plan.notes.end());
   HR_TRY(const PreparedSeries prepared, prepare_training(plan, resolved, series));
@@ -330,6 +355,7 @@ Result<Trained> train_global(std::span<const Series> series, const TrainOptions&
                              trained.notes.empty() ? "" : ": " + trained.notes.front())};
   }
   drop_rarely_observed_tail(usable, &resolved, &trained.notes);
+  note_counts(usable, resolved, &trained.notes);
   HR_TRY(Plan plan, make_plan(resolved, usable, context.warm));
   trained.notes.insert(trained.notes.end(), plan.notes.begin(), plan.notes.end());
   const size_t notes_before = trained.notes.size();

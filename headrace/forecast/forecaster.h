@@ -78,6 +78,7 @@ struct Forecast {
   Method method = Method::deepar;
   bool with_naive = false;     ///< averaged with seasonal naive, see Model::naive_share
   bool by_global = false;      ///< by a model of all series in the place of one of the item's own
+  bool unnamed = false;        ///< read of a table that does not say what made it
   std::vector<double> levels;  ///< quantile levels, ascending
   std::vector<double> quantiles;  ///< [levels][horizon]
   std::vector<double> mean;       ///< [horizon]
@@ -90,7 +91,7 @@ struct Forecast {
 
 /// What made a forecast, as tables and scores say it: a method's name, "global" where a model of
 /// all series stands for one of the item's own, "deepar+naive" or "global+naive" where it was
-/// averaged; and back. `invalid_argument`: no such method.
+/// averaged, "forecast" where nothing told it; and back. `invalid_argument`: no such method.
 HR_API std::string made_by(const Forecast& forecast);
 HR_API Result<void> set_made_by(std::string_view text, Forecast* forecast);
 

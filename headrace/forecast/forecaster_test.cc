@@ -34,6 +34,15 @@ Forecast forecast_one(const Model& model, const Series& series,
   return forecasts.items.front();
 }
 
+/// 0, but for every fifth value.
+Series rare_counts(const std::string& id, int length) {
+  Series series = wave(id, length, 4.0, 0.2);
+  for (size_t i = 0; i < series.target.size(); ++i) {
+    series.target[i] = i % 5 == 2 ? std::ceil(std::fabs(series.target[i])) : 0.0;
+  }
+  return series;
+}
+
 bool all_finite(const Forecast& forecast) {
   const auto finite = [](auto value) { return std::isfinite(value); };
   return std::all_of(forecast.samples.begin(), forecast.samples.end(), finite) &&
@@ -338,6 +347,40 @@ TEST_CASE("counts stay counts, and nonnegative cuts at zero after drawing") {
   for (size_t i = 0; i < free.samples.size(); ++i) {
     CHECK(cut.samples[i] == std::max(0.0F, free.samples[i]));
   }
+}
+
+TEST_CASE("counts do not fall below 0 where seasonal naive is added, or stands for them") {
+  TrainOptions options = quick_options();
+  options.distribution = "negative_binomial";
+  const Series series = rare_counts("A", 150);
+  Model model = train_local(series, options).value().model;
+  model.naive_share = 0.7;
+  for (const Model& one : {model, fallback_model(series, options)}) {
+    const Forecast forecast = forecast_one(one, series);
+    CHECK(*std::ranges::min_element(forecast.samples) >= 0.0F);
+    CHECK(*std::ranges::min_element(forecast.quantiles) >= 0.0);
+    CHECK(*std::ranges::min_element(forecast.mean) >= 0.0);
+  }
+  options.distribution = "student_t";
+  const Forecast free = forecast_one(fallback_model(series, options), series);
+  CHECK(*std::ranges::min_element(free.quantiles) < 0.0);
+}
+
+TEST_CASE("training on counts that are mostly 0 names the distribution made for them") {
+  const std::string told = "80 % of the values are 0: --distribution negative_binomial";
+  TrainOptions options = quick_options();
+  const Series series = rare_counts("A", 150);
+  CHECK(notes_mention(train_local(series, options).value(), told));
+  CHECK(notes_mention(train_global({{series, rare_counts("B", 150)}}, options).value(), told));
+  CHECK_FALSE(notes_mention(train_global({{series, wave("B", 150)}}, options).value(), "are 0"));
+
+  Series other = series;
+  other.target[3] = 0.5;
+  CHECK_FALSE(notes_mention(train_local(other, options).value(), "are 0"));
+  other.target[3] = -2.0;
+  CHECK_FALSE(notes_mention(train_local(other, options).value(), "are 0"));
+  options.distribution = "negative_binomial";
+  CHECK_FALSE(notes_mention(train_local(series, options).value(), "are 0"));
 }
 
 TEST_CASE("a value that training did not see is index 0, or an error for its item alone") {

@@ -283,8 +283,11 @@ Json model_header(const Model& model, bool with_item_numbers) {
       {"options", model.options},
   });
   if (const ColumnNames& names = model.columns; !names.empty()) {
-    header.set("columns",
-               Json::object({{"id", names.id}, {"time", names.time}, {"target", names.target}}));
+    Json columns = Json::object({{"id", names.id}, {"time", names.time}, {"target", names.target}});
+    if (!names.start.empty()) {
+      columns.set("start", names.start);
+    }
+    header.set("columns", std::move(columns));
   }
   if (with_item_numbers) {
     header.set("naive_share", model.naive_share);
@@ -317,6 +320,7 @@ Result<Model> read_model_header(const Json& header, int64_t* members) {
     if (const Json* columns = reader.field("columns", Json::Kind::object); columns != nullptr) {
       model.columns = {columns->get_string("id"), columns->get_string("time"),
                        columns->get_string("target")};
+      model.columns.start = columns->get_string("start");
     }
   }
   if (header.find("naive_share") != nullptr) {

@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* kWithNaive = "+naive";
 constexpr std::string_view kGlobal = "global";  // also the name of its scope
+constexpr std::string_view kUnnamed = "forecast";
 
 constexpr int64_t kSamplesAtOnce = 4 << 20;  // floats of paths held for one group of items
 
@@ -78,6 +79,13 @@ Result<void> mix_with_naive(const Model& model, const Series& series, int horizo
     }
   }
   return {};
+}
+
+/// Counts have no values below 0, whatever seasonal naive adds to them or stands for them.
+bool is_of_counts(const Model& model) {
+  const std::string_view counts = distribution_name(Distribution::negative_binomial);
+  return model.spec.distribution == Distribution::negative_binomial ||
+         model.options.get_string("distribution") == counts;
 }
 
 Forecast empty_forecast(const Model& model, const Series& series, const PredictOptions& options) {
@@ -233,11 +241,18 @@ std::span<const double> Forecast::quantile(double level) const {
 }
 
 std::string made_by(const Forecast& forecast) {
+  if (forecast.unnamed) {
+    return std::string(kUnnamed);
+  }
   return std::string(forecast.by_global ? kGlobal : method_name(forecast.method)) +
          (forecast.with_naive ? kWithNaive : "");
 }
 
 Result<void> set_made_by(std::string_view text, Forecast* forecast) {
+  forecast->unnamed = text == kUnnamed;
+  if (forecast->unnamed) {
+    return {};
+  }
   forecast->with_naive = text.ends_with(kWithNaive);
   if (forecast->with_naive) {
     text.remove_suffix(std::string_view(kWithNaive).size());
@@ -255,6 +270,7 @@ void mark_global(const Model& model, Forecast* forecast) {
 Result<Forecasts> predict(const Model& model, std::span<const Series> series,
                           const PredictOptions& options, const std::function<bool()>& stop) {
   PredictOptions settled = options;
+  settled.nonnegative = options.nonnegative || is_of_counts(model);
   settled.horizon = options.horizon > 0 ? options.horizon : model.spec.horizon;
   std::sort(settled.quantiles.begin(), settled.quantiles.end());
   settled.quantiles.erase(std::unique(settled.quantiles.begin(), settled.quantiles.end()),

@@ -41,6 +41,8 @@ struct ColumnNames {
   std::string time;
   std::string target;
   bool integer_ids = false;  ///< the ids are whole numbers there; not kept with models
+  std::string zone = {};     ///< of the stamps, as in `lake::Field`; not kept with models
+  std::string start = {};    ///< of a wide table: the first stamp of its rows
 
   bool empty() const { return id.empty() && time.empty() && target.empty(); }
   bool operator==(const ColumnNames&) const = default;

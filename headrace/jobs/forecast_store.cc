@@ -68,6 +68,7 @@ Json to_json(const ItemForecast& item, base::Micros now) {
                        {"id_column", item.columns.id},
                        {"time_column", item.columns.time},
                        {"integer_ids", item.columns.integer_ids},
+                       {"zone", item.columns.zone},
                        {"seconds", item.seconds},
                        {"method", forecast::made_by(f)},
                        {"frequency", f.frequency.name()},
@@ -104,7 +105,7 @@ Result<ItemForecast> from_json(const Json& json) {
   item.model = json.get_string("model");
   item.season = static_cast<int>(json.get_integer("season"));
   item.columns = {json.get_string("id_column"), json.get_string("time_column"), "",
-                  json.get_bool("integer_ids")};
+                  json.get_bool("integer_ids"), json.get_string("zone")};
   item.seconds = json.get_number("seconds");
   if (const Json* scores = json.find("scores"); scores != nullptr && scores->is_object()) {
     for (const auto& [candidate, metrics] : scores->members()) {

@@ -178,6 +178,7 @@ Result<forecast::Forecast> item_of(const std::string& id, std::span<const size_t
       out.quantiles.push_back(level.values[row]);
     }
   }
+  out.unnamed = rows.categories.empty();
   if (!rows.categories.empty()) {
     const int32_t code = rows.categories.front().code[order.front()];
     HR_TRY(forecast::set_made_by(
@@ -217,7 +218,7 @@ forecast::FrequencyVotes votes_of(const lake::SeriesRows& rows,
 Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts,
                                    const forecast::ColumnNames& names) {
   lake::Column id = make_column("item_id", lake::Type::string);
-  lake::Column time = make_column("timestamp", lake::Type::timestamp_us);
+  lake::Column time = make_column("timestamp", lake::Type::timestamp_us, names.zone);
   lake::Column step = make_column("step", lake::Type::int64);
   lake::Column mean = make_column("mean", lake::Type::float64);
   lake::Column model = make_column("model", lake::Type::string);

@@ -19,8 +19,8 @@ namespace headrace::jobs {
 /// Columns item_id, timestamp, step (1 ... horizon), mean, q<level> for each level ("q0.1"), model
 /// (what made the forecast, as `forecast::made_by`) and, where they were kept, samples (a list of
 /// 32-bit floats, one value per path). `names` are those of the first two where they are known and
-/// no other column has them; ids are whole numbers where they are said to be. All forecasts must
-/// have the same levels and as many samples
+/// no other column has them; ids are whole numbers where they are said to be, stamps in their zone.
+/// All forecasts must have the same levels and as many samples
 /// (`invalid_argument`).
 HR_API Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts,
                                           const forecast::ColumnNames& names = {});

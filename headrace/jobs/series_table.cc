@@ -88,6 +88,9 @@ Result<std::string> column_name(const TableSpec& spec, const lake::Schema& schem
 
 Result<OpenedTable> open_series_table(const TableSpec& given) {
   HR_TRY(SettledTable settled, settle_table(given));
+  if (settled.spec.start.empty()) {
+    settled.spec.start = settled.spec.learned.start;
+  }
   const TableSpec& spec = settled.spec;
   lake::TableOptions options;
   options.cardinalities = settled.cardinalities;
@@ -254,7 +257,7 @@ Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec
   }
   HR_TRY(check_zone(rows.zone, spec));
   HR_TRY(forecast::SeriesSet set, build_set(rows, spec));
-  set.columns = {columns.id, columns.time, columns.target, rows.integer_ids};
+  set.columns = {columns.id, columns.time, columns.target, rows.integer_ids, rows.zone};
   return set;
 }
 
@@ -289,8 +292,11 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
   }
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
-  out.set.columns = {columns.id, columns.time, columns.target, rows.integer_ids};
-  out.without_start = table.format() == lake::Format::wide_csv && spec.start.empty();
+  out.set.columns = {columns.id, columns.time, columns.target, rows.integer_ids, rows.zone};
+  if (table.format() == lake::Format::wide_csv) {
+    out.without_start = spec.start.empty();
+    out.set.columns.start = out.without_start ? forecast::stamp_text(0) : spec.start;
+  }
   HR_TRY(out.snapshot, snapshot_of(table));
   out.bytes_read = rows.stats.bytes_read + (own != nullptr ? own->bytes_read() : 0);
   out.row_groups_read = rows.stats.row_groups_read;

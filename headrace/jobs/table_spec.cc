@@ -62,6 +62,7 @@ TableSpec table_spec_of(const Json& json) {
   if (const Json* learned = json.find("learned"); learned != nullptr && learned->is_object()) {
     spec.learned = {learned->get_string("id"), learned->get_string("time"),
                     learned->get_string("target")};
+    spec.learned.start = learned->get_string("start");
   }
   return spec;
 }

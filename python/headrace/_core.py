@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from types import ModuleType
@@ -31,3 +32,13 @@ def _load() -> ModuleType:
 
 
 native = _load()
+
+
+def need_pandas() -> None:
+    """Say so in a line of our own where pandas is absent: pyarrow asks for it deep inside.
+
+    Raises:
+        ImportError: there is no pandas.
+    """
+    if importlib.util.find_spec("pandas") is None:
+        raise ImportError("pandas is not installed: pip install pandas", name="pandas")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from headrace._core import native
+from headrace._core import native, need_pandas
 
 if TYPE_CHECKING:
     import pandas
@@ -133,6 +133,7 @@ class _Rows:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Give the rows as a data frame; goes through Arrow."""
+        need_pandas()
         return self.to_arrow().to_pandas()
 
 
@@ -254,6 +255,7 @@ class Forecasts(_Rows):
         errors: Sequence[Failure],
         frequency: str = "",
         horizon: int = 1,
+        season: int = 0,
     ) -> None:
         """Not to be called: ``predict`` makes them."""
         super().__init__(rows)
@@ -261,6 +263,8 @@ class Forecasts(_Rows):
         """Of the steps: h, D, W, MS, ..."""
         self.horizon = horizon
         """Steps per item."""
+        self.season = season
+        """Of the model, by which ``evaluate`` scores; 0 = by frequency."""
         self.samples = samples
         """Paths by item, [samples, horizon]; empty unless ``keep_samples``."""
         self.errors = list(errors)
@@ -538,7 +542,8 @@ def predict(
     )
     horizon = cast("int", predict_options.get("horizon")) or first.header["horizon"]
     frequency = cast("Any", series).frequency()
-    return Forecasts(rows, samples, _failures(errors), frequency, horizon)
+    season = first.header["season"]
+    return Forecasts(rows, samples, _failures(errors), frequency, horizon, season)
 
 
 def backtest(
@@ -584,10 +589,12 @@ def evaluate(forecasts: object, training: object, actual: object, *, season: int
         forecasts: what ``predict`` gave, or such a table (item_id, timestamp, mean, q0.5, ...).
         training: the past they were made from: scales MASE and feeds the naive methods.
         actual: the values that came; of a GluonTS data set, named by its folder, those of test/.
-        season: steps of a season; 0 = by frequency.
+        season: steps of a season; 0 = that of the model that ``predict`` used, else by frequency.
     """
     past = _series(training, _Covariates())
     came = _series(_actuals(actual), _Covariates(), frequency=cast("Any", past).frequency())
+    if isinstance(forecasts, Forecasts):
+        season = season or forecasts.season
     return _scores(native.forecast_evaluate(forecasts, past, came, season))
 
 

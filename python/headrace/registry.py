@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from headrace._core import native
+from headrace._core import native, need_pandas
 from headrace._errors import InvalidArgument, Mismatch
 
 if TYPE_CHECKING:
@@ -453,6 +453,7 @@ class Registry:
         self, pattern: str = "", *, where: str = "", latest: bool = False
     ) -> pandas.DataFrame:
         """All matching versions as a data frame; goes through Arrow."""
+        need_pandas()
         return self.to_arrow(pattern, where=where, latest=latest).to_pandas()
 
     def _columns(self, pattern: str, where: str, latest: bool) -> dict[str, Any]:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 import pandas
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import small_lake
@@ -128,3 +130,34 @@ def test_the_column_model_says_what_made_the_forecast(tmp_path: Path, run_headra
         header = r.get(f"m/{item}").header
         mixed = "+naive" if header["naive_share"] > 0 else ""
         assert set(group["model"]) == {header["kind"] + mixed}
+
+
+def test_forecasts_have_the_zone_of_their_table(tmp_path: Path, run_headrace) -> None:
+    lake = small_lake.write(tmp_path / "lake/part-0.parquet", small_lake.table(zone="UTC"))
+    words = ["forecast", "train", lake, *small_lake.FAST, "--model", "m", "--global-members", "0"]
+    _ok(run_headrace(*words, "--dir", tmp_path / "run"))
+    for name in ("f.parquet", "f.csv"):
+        _ok(run_headrace("forecast", "predict", lake, "--model", "m", "--out", tmp_path / name))
+    frames = [tmp_path / "f.parquet", tmp_path / "run/forecasts.parquet"]
+    for path in frames:
+        assert pq.read_schema(path).field("timestamp").type == pa.timestamp("us", tz="UTC"), path
+    stamps = pandas.read_csv(tmp_path / "f.csv", parse_dates=["timestamp"])["timestamp"]
+    assert str(stamps.dt.tz) == "UTC"
+    assert (stamps == pandas.read_parquet(frames[0])["timestamp"]).all()
+    model = registry.open(tmp_path / "registry").load("m/s0")
+    made = pa.table(forecast.predict(model, lake))
+    assert made.schema.field("timestamp").type.tz == "UTC"
+    words = ["forecast", "plot", tmp_path / "f.csv", "--item", "s0", "--history", lake]
+    _ok(run_headrace(*words, "--out", tmp_path / "p.svg"))
+
+
+def test_without_pandas_a_frame_says_what_to_install(
+    sales: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"id": "store", "time": "day", "target": "sales"}
+    table = forecast.Table(sales, **named)
+    made = forecast.predict(forecast.train(table, **small_lake.TRAIN), table)
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    for frame in (made.to_pandas, registry.open(tmp_path / "r").to_pandas):
+        with pytest.raises(ImportError, match=r"^pandas is not installed: pip install pandas$"):
+            frame()

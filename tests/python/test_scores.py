@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas
+import pyarrow.parquet as pq
 import pytest
 
 import small_lake
+from headrace import forecast
 
 DECILES = [round(0.1 * k, 1) for k in range(1, 10)]
 METHODS = ["deepar", "seasonal_naive", "naive2"]
@@ -81,7 +83,7 @@ def test_two_steps_of_one_item_by_hand(tmp_path: Path, headrace_json) -> None:
         *("forecast", "evaluate", made, "--history", history, "--actuals", came),
         *("--season", "1", "--frequency", "h"),
     )
-    model = told["deepar"]
+    model = told["forecast"]
     assert [step["step"] for step in model["per_step"]] == [1, 2]
     assert [step["mase"] for step in model["per_step"]] == pytest.approx([1 / 1.5, 2 / 1.5])
     assert [step["smape"] for step in model["per_step"]] == pytest.approx([200 / 9, 400 / 12])
@@ -125,7 +127,7 @@ def test_every_score_equals_numpys(tmp_path: Path, headrace_json) -> None:
     unit = {item: np.full(horizon, seasonal_error(y, season)) for item, y in past.items()}
     table = pandas.read_csv(tmp_path / "items.csv")
     assert len(table) == 3 * len(past)
-    for name, quantiles in [("deepar", made), ("seasonal_naive", naive)]:
+    for name, quantiles in [("forecast", made), ("seasonal_naive", naive)]:
         per_item = {i: judged(came[i], quantiles[i], unit[i]) for i in past}
         for item, expected in per_item.items():
             [row] = table[(table.item_id == item) & (table.method == name)].to_dict("records")
@@ -228,3 +230,32 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
     done = run_headrace("forecast", *commands[2], "f.txt")
     assert "f.txt: forecasts are written as .parquet, .csv or .csv.gz" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.csv"]
+
+
+def test_a_model_tells_the_season_it_was_trained_with(
+    tmp_path: Path, headrace_json, run_headrace
+) -> None:
+    lake = small_lake.good_lake(tmp_path)
+    train = ["forecast", "train", lake, "--global", "--model", "g", "--season", "6"]
+    headrace_json(*train, *small_lake.FAST)
+    made = tmp_path / "made.csv"
+    headrace_json("forecast", "predict", lake, "--model", "g", "--out", made)
+    came = small_lake.columns(hours=small_lake.HOURS + small_lake.HORIZON)
+    future = tmp_path / "came.parquet"
+    pq.write_table(small_lake.table(came), future)
+    words = ["forecast", "evaluate", made, "--history", lake, "--actuals", future]
+
+    by_model = headrace_json(*words, "--model", "g")
+    assert by_model["season"] == 6
+    assert by_model == headrace_json(*words, "--season", "6")
+    told = headrace_json(*words, "--model", "g", "--season", "24")
+    assert told["season"] == 24 and told["deepar"]["mase"] != by_model["deepar"]["mase"]
+    assert headrace_json(*words)["season"] == 24
+    assert "season 6\n" in run_headrace(*words, "--model", "g").stdout
+
+    model = forecast.train(lake, scope="global", season=6, **small_lake.TRAIN)
+    forecasts = forecast.predict(model, lake)
+    scores = forecast.evaluate(forecasts, lake, future)
+    assert scores.totals["model"]["mase"] == by_model["deepar"]["mase"]
+    by_frequency = forecast.evaluate(forecasts, lake, future, season=24)
+    assert by_frequency.totals["model"]["mase"] == told["deepar"]["mase"]

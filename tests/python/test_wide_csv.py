@@ -140,3 +140,36 @@ def test_python_continues_the_past_too(m4: dict[str, Path], tmp_path: Path) -> N
     assert not scores.errors
     expected = forecast.evaluate(forecast.predict(models, m4["lake"]), m4["lake"], m4["came"])
     assert scores.totals == expected.totals
+
+
+def test_a_model_knows_when_the_rows_it_was_trained_on_begin(
+    m4: dict[str, Path], tmp_path: Path, run_headrace, headrace_json
+) -> None:
+    words = [m4["train"], *WIDE, "--start", START, "--model"]
+    headrace_json("forecast", "train", *words, "w", "--global", "--members", 1, *small_lake.FAST)
+    headrace_json("forecast", "train", *words, "each", "--global-members", "0", *small_lake.FAST)
+    for model in ("w", "each"):
+        predict = ["forecast", "predict", m4["train"], "--format", "wide_csv", "--model", model]
+        done = run_headrace(*predict, "--out", "silent.csv")
+        assert done.returncode == 0, done.stderr
+        assert f"begin at {START}, as those that the model was trained on" in done.stderr
+        assert "begin at" not in run_headrace(*predict, "--out", "f.csv", "--start", START).stderr
+        assert (tmp_path / "silent.csv").read_text() == (tmp_path / "f.csv").read_text()
+    evaluate = ["forecast", "evaluate", "f.csv", "--history", m4["train"], *WIDE]
+    evaluate += ["--actuals", m4["test"], "--model", "each"]
+    assert headrace_json(*evaluate)["items"] == len(ITEMS)
+
+    # A model of stamps knows no start of rows without them.
+    predict = ["forecast", "predict", m4["train"], *WIDE, "--out", "f.csv"]
+    done = run_headrace(*predict, "--model", "g")
+    assert "begin at 1970-01-01 00:00:00, since nothing tells their start" in done.stderr
+    train = ["forecast", "train", m4["train"], *WIDE, "--global", "--model", "no_start"]
+    headrace_json(*train, "--members", 1, *small_lake.FAST)
+    done = run_headrace(*predict, "--model", "no_start")
+    assert "begin at 1970-01-01 00:00:00, as those that the model" in done.stderr
+
+    models = registry.open(tmp_path / "registry").load("w")
+    table = forecast.Table(m4["train"], format="wide_csv")
+    [first] = {row["timestamp"] for row in forecast.predict(models, table).to_arrow().to_pylist()
+               if row["item_id"] == "H1" and row["step"] == 1}  # fmt: skip
+    assert first.year == 2015

@@ -44,6 +44,9 @@ Option run_option();
 Command make(std::string name, std::string summary, std::vector<std::string> examples,
              std::vector<Option> options, int (*run)(const Arguments&));
 
+/// The summary of its evaluation, without the text for people; null for a run without.
+Json evaluation_json(const base::Path& run_folder);
+
 /// Accuracy and report of a run that holds evaluated forecasts; nothing for others.
 void print_accuracy(const base::Path& run_folder);
 

@@ -146,20 +146,16 @@ int exit_code_of(const RunResult& result) {
   return result.status == Status::succeeded ? kExitOk : kExitFailed;
 }
 
-/// How its items ended; those of which nothing ran are apart from those that failed.
-struct ItemCounts {
-  int64_t ended = 0;
-  int64_t failed = 0;
-  int64_t cancelled = 0;
-  int64_t not_started = 0;
-};
-
+/// How its items ended; those that were cancelled or never began are apart from those that failed.
 ItemCounts item_counts(const flow::EngineProgress& items) {
-  const int64_t ended = items.items_ended - items.items_skipped;
-  return {.ended = ended,
-          .failed = ended - items.items_succeeded - items.items_cancelled,
-          .cancelled = items.items_cancelled,
-          .not_started = items.items_skipped};
+  ItemCounts counts;
+  counts.total = items.items_total;
+  counts.succeeded = items.items_succeeded;
+  counts.cancelled = items.items_cancelled;
+  counts.skipped = items.items_skipped;
+  counts.failed =
+      items.items_ended - items.items_succeeded - items.items_cancelled - items.items_skipped;
+  return counts;
 }
 
 std::string counts_text(const flow::EngineProgress& items) {
@@ -167,13 +163,13 @@ std::string counts_text(const flow::EngineProgress& items) {
     return "";
   }
   const ItemCounts counts = item_counts(items);
-  std::string text = fmt::format(": {} of {} items ended, {} failed", counts.ended,
+  std::string text = fmt::format(": {} of {} items ended, {} failed", counts.ended(),
                                  items.items_total, counts.failed);
   if (counts.cancelled > 0) {
     text += fmt::format(", {} cancelled", counts.cancelled);
   }
-  if (counts.not_started > 0) {
-    text += fmt::format(", {} not started", counts.not_started);
+  if (counts.skipped > 0) {
+    text += fmt::format(", {} not started", counts.skipped);
   }
   return text;
 }
@@ -216,10 +212,10 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
          {"folder", folder.string()},
          {"status", result.interrupted ? "Interrupted" : std::string(status_name(result.status))},
          {"items", Json::object({{"total", items.items_total},
-                                 {"ended", counts.ended},
+                                 {"ended", counts.ended()},
                                  {"failed", counts.failed},
                                  {"cancelled", counts.cancelled},
-                                 {"not_started", counts.not_started}})},
+                                 {"skipped", counts.skipped}})},
          {"return_value", result.return_value}});
     if (result.error) {
       document.set("error", Json::object({{"code", result.error->code},

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +124,25 @@ def test_a_wide_header_is_cut_short_and_told_apart(run_headrace: Run, tmp_path: 
     (tmp_path / "one.csv").write_text("timestamp,target\n2026-01-01,1\n")
     one = run_headrace("forecast", "train", "one.csv", "--horizon", "2", cwd=tmp_path)
     assert "a table of one series needs a column with the same name in every row" in one.stderr
+
+
+def test_cancelled_items_are_not_failures(
+    run_headrace: Run, headrace_binary: Path, tmp_path: Path
+) -> None:
+    path = custom_loop(tmp_path, "touch $HEADRACE_RUN_FOLDER/begun; sleep 30")
+    with subprocess.Popen(
+        [headrace_binary, "flow", "run", path, "--dir", "run", "--slots", "1"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as engine:
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "run/begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert run_headrace("flow", "cancel", "run", cwd=tmp_path).returncode == 0
+        told = engine.communicate(timeout=30)[0]
+
+    assert "8 of 8 items ended, 0 failed, 8 cancelled" in told
+    shown = run_headrace("flow", "status", "run", "--json", cwd=tmp_path)
+    items = json.loads(shown.stdout)["activities"][0]["items"]
+    assert (items["failed"], items["cancelled"]) == (0, 8)

@@ -146,34 +146,91 @@ int exit_code_of(const RunResult& result) {
   return result.status == Status::succeeded ? kExitOk : kExitFailed;
 }
 
+/// How its items ended; those that were cancelled or never began are apart from those that failed.
+ItemCounts item_counts(const flow::EngineProgress& items) {
+  ItemCounts counts;
+  counts.total = items.items_total;
+  counts.succeeded = items.items_succeeded;
+  counts.cancelled = items.items_cancelled;
+  counts.skipped = items.items_skipped;
+  counts.failed =
+      items.items_ended - items.items_succeeded - items.items_cancelled - items.items_skipped;
+  return counts;
+}
+
+std::string counts_text(const flow::EngineProgress& items) {
+  if (items.items_total == 0) {
+    return "";
+  }
+  const ItemCounts counts = item_counts(items);
+  std::string text = fmt::format(": {} of {} items ended, {} failed", counts.ended(),
+                                 items.items_total, counts.failed);
+  if (counts.cancelled > 0) {
+    text += fmt::format(", {} cancelled", counts.cancelled);
+  }
+  if (counts.skipped > 0) {
+    text += fmt::format(", {} not started", counts.skipped);
+  }
+  return text;
+}
+
+/// Would all that failed fail again as things are? Only the engine's message tells.
+bool fails_again(const RunResult& result, const base::Path& folder) {
+  constexpr std::string_view kSame = "the same inputs fail the same way";
+  if (result.error && result.error->message.find(kSame) == std::string::npos) {
+    return false;
+  }
+  const auto state = flow::load_run(folder);
+  if (!state.ok()) {
+    return false;
+  }
+  bool any = false;
+  bool all = true;
+  const auto look = [&](Status status, const std::optional<flow::ActivityError>& error) {
+    const bool same = error && error->message.find(kSame) != std::string::npos;
+    any = any || same;
+    all = all && (same || (status != Status::failed && status != Status::cancelled));
+  };
+  for (const flow::ActivityState& activity : state->activities) {
+    for (const flow::ItemState& item : activity.items) {
+      look(item.status, item.error);
+    }
+    if (activity.items.empty()) {
+      look(activity.status, activity.error);
+    }
+  }
+  return any && all;
+}
+
 void print_result(const RunResult& result, const base::Path& folder, bool json) {
   const std::string reference = printable(flow::run_reference(folder));
   const flow::EngineProgress& items = result.progress;
   if (json) {
+    const ItemCounts counts = item_counts(items);
     Json document = Json::object(
         {{"run_id", result.run_id},
          {"folder", folder.string()},
          {"status", result.interrupted ? "Interrupted" : std::string(status_name(result.status))},
          {"items", Json::object({{"total", items.items_total},
-                                 {"ended", items.items_ended},
-                                 {"failed", items.items_failed}})},
+                                 {"ended", counts.ended()},
+                                 {"failed", counts.failed},
+                                 {"cancelled", counts.cancelled},
+                                 {"skipped", counts.skipped}})},
          {"return_value", result.return_value}});
     if (result.error) {
       document.set("error", Json::object({{"code", result.error->code},
                                           {"message", result.error->message},
                                           {"target", result.error->target}}));
     }
+    if (Json evaluation = evaluation_json(folder); !evaluation.is_null()) {
+      document.set("evaluation", std::move(evaluation));
+    }
     fmt::print("{}\n", document.dump());
     return;
   }
-  std::string counts;
-  if (items.items_total > 0) {
-    counts = fmt::format(": {} of {} items ended, {} failed", items.items_ended, items.items_total,
-                         items.items_failed);
-  }
   fmt::print("run {} {}{}\nfolder: {}\n", result.run_id,
-             result.interrupted ? "was interrupted" : status_name(result.status), counts,
-             printable(folder.string()));
+             result.interrupted ? "was interrupted" : status_name(result.status),
+             counts_text(items), printable(folder.string()));
   if (result.error && !result.interrupted) {
     fmt::print(stderr, "headrace: {}\n", printable(result.error->message, true));
   }
@@ -184,7 +241,15 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
   print_accuracy(folder);
   // A later activity that waits for Completed lets the pipeline succeed in spite of failed items,
   // as in Data Factory: the exit code is the status's, but they must not go unseen.
-  if (result.status == Status::failed || items.items_failed > 0) {
+  if (result.status != Status::failed && items.items_failed == 0) {
+    return;
+  }
+  if (fails_again(result, folder)) {
+    fmt::print(
+        "the same inputs fail the same way: change them or the options first, then: headrace "
+        "flow resume {} --retry-failed (and --accept-changes when the pipeline changed)\n",
+        reference);
+  } else {
     fmt::print("run again what failed: headrace flow resume {} --retry-failed\n", reference);
   }
 }

@@ -61,6 +61,12 @@ std::string items_text(const ActivityState& activity, bool stopped) {
   if (counts.failed > 0) {
     line += fmt::format(", {} failed", counts.failed);
   }
+  if (counts.cancelled > 0) {
+    line += fmt::format(", {} cancelled", counts.cancelled);
+  }
+  if (counts.skipped > 0) {
+    line += fmt::format(", {} not started", counts.skipped);
+  }
   if (counts.running > 0) {
     line +=
         fmt::format(", {} {}", counts.running, stopped ? "in flight when it stopped" : "running");
@@ -123,6 +129,7 @@ Json status_json(const RunState& run, const base::Path& folder, bool with_items,
       one.set("items", Json::object({{"total", counts.total},
                                      {"succeeded", counts.succeeded},
                                      {"failed", counts.failed},
+                                     {"cancelled", counts.cancelled},
                                      {"running", stopped ? 0 : counts.running},
                                      {"in_flight_when_stopped", stopped ? counts.running : 0},
                                      {"skipped", counts.skipped}}));
@@ -442,8 +449,8 @@ ItemCounts count_items(const std::vector<ItemState>& items) {
   for (const ItemState& item : items) {
     switch (item.status) {
       case Status::succeeded: ++counts.succeeded; break;
-      case Status::failed:
-      case Status::cancelled: ++counts.failed; break;
+      case Status::failed: ++counts.failed; break;
+      case Status::cancelled: ++counts.cancelled; break;
       case Status::skipped: ++counts.skipped; break;
       case Status::in_progress: ++counts.running; break;
       default: break;

@@ -22,10 +22,11 @@ void print_diagnostics(const std::vector<flow::Diagnostic>& diagnostics);
 struct ItemCounts {
   int64_t total = 0;
   int64_t succeeded = 0;
-  int64_t failed = 0;  ///< and cancelled
+  int64_t failed = 0;
+  int64_t cancelled = 0;
   int64_t running = 0;
-  int64_t skipped = 0;
-  int64_t ended() const { return succeeded + failed + skipped; }
+  int64_t skipped = 0;  ///< nothing of them ran
+  int64_t ended() const { return succeeded + failed + cancelled; }
 };
 ItemCounts count_items(const std::vector<flow::ItemState>& items);
 
@@ -43,6 +44,9 @@ Option required(Option made);
 Option run_option();
 Command make(std::string name, std::string summary, std::vector<std::string> examples,
              std::vector<Option> options, int (*run)(const Arguments&));
+
+/// The summary of its evaluation, without the text for people; null for a run without.
+Json evaluation_json(const base::Path& run_folder);
 
 /// Accuracy and report of a run that holds evaluated forecasts; nothing for others.
 void print_accuracy(const base::Path& run_folder);

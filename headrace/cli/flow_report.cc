@@ -12,6 +12,21 @@
 
 namespace headrace::cli {
 
+Json evaluation_json(const base::Path& run_folder) {
+  const auto evaluation = jobs::read_evaluation(run_folder);
+  const Json* summary = evaluation.ok() ? evaluation->find("summary") : nullptr;
+  Json out;
+  if (summary != nullptr) {
+    out = Json::object();
+    for (const Json::Member& member : summary->members()) {
+      if (member.first != "text") {
+        out.set(member.first, member.second);
+      }
+    }
+  }
+  return out;
+}
+
 void print_accuracy(const base::Path& run_folder) {
   const auto evaluation = jobs::read_evaluation(run_folder);
   if (!evaluation.ok()) {

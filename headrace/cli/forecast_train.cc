@@ -14,21 +14,25 @@
 #include "headrace/cli/forecast_options.h"
 #include "headrace/cli/mlflow.h"
 #include "headrace/cli/terminal.h"
+#include "headrace/flow/engine.h"
 #include "headrace/flow/run.h"
 #include "headrace/forecast/forecaster.h"
 #include "headrace/jobs/actuals.h"
 #include "headrace/jobs/forecast_pipeline.h"
 #include "headrace/jobs/model_store.h"
 #include "headrace/jobs/predict_many.h"
+#include "headrace/registry/name.h"
 
 namespace headrace::cli {
 
 namespace {
 
 /// "lake/sales-2026.parquet" gives "sales-2026"; what the registry does not allow becomes '_'.
-std::string model_name(const Arguments& arguments) {
+Result<std::string> model_name(const Arguments& arguments) {
   if (arguments.has("model")) {
-    return arguments.text("model");
+    std::string given = arguments.text("model");
+    HR_TRY(registry::check_name(given));
+    return given;
   }
   std::string url = arguments.text("table");
   while (url.ends_with('/')) {
@@ -197,6 +201,7 @@ Result<Json> predict_json(const Arguments& arguments) {
 }
 
 Result<int> train_global(const Arguments& arguments) {
+  HR_TRY(std::string name, model_name(arguments));
   HR_TRY(predict_json(arguments));
   HR_TRY(auto spec, table_spec(arguments));
   HR_TRY(Json given, train_json(arguments, &spec));
@@ -234,7 +239,7 @@ Result<int> train_global(const Arguments& arguments) {
   print_lines(trained->notes);
   trained->model.columns = table.set.columns;
   jobs::ModelRecord record;
-  record.name = model_name(arguments);
+  record.name = std::move(name);
   record.lineage.run = flow::new_run_id();
   record.lineage.run_kind = "train";
   record.lineage.code_version = HEADRACE_VERSION;
@@ -258,6 +263,7 @@ Result<int> train_global(const Arguments& arguments) {
 /// Write the pipeline of this training and run it as `headrace flow run` would.
 Result<int> train_local(const Arguments& arguments) {
   jobs::ForecastPipeline spec;
+  HR_TRY(spec.name, model_name(arguments));
   HR_TRY(spec.table, table_spec(arguments));
   HR_TRY(spec.train, train_json(arguments, &spec.table));
   const auto absolute = [](const std::string& url) {
@@ -265,7 +271,6 @@ Result<int> train_local(const Arguments& arguments) {
     return remote ? url : std::filesystem::absolute(url).string();
   };
   HR_TRY(spec.predict, predict_json(arguments));
-  spec.name = model_name(arguments);
   spec.table.url = absolute(spec.table.url);
   spec.table.metadata = absolute(spec.table.metadata);
   spec.table.static_table = absolute(spec.table.static_table);
@@ -294,7 +299,11 @@ Result<int> train_local(const Arguments& arguments) {
     HR_TRY(flow::check_folder(runs));
   }
   HR_TRY(base::make_folders(runs));
-  const base::Path document = runs / (spec.name + "-" + flow::new_run_id().substr(0, 8) + ".json");
+  // A model's name may have folders, and be longer than a file's.
+  std::string stem = spec.name;
+  std::ranges::replace(stem, '/', '-');
+  const base::Path document =
+      runs / (flow::item_folder_name(stem) + "-" + flow::new_run_id().substr(0, 8) + ".json");
   HR_TRY(base::replace_file(document, pipeline.dump(2) + "\n"));
   Arguments run;
   run.add("pipeline", document.string());

@@ -182,6 +182,10 @@ void print_listing(const Arguments& arguments, const registry::Registry& opened,
     print_csv(header, rows);
     return;
   }
+  if (rows.empty()) {
+    say(stderr, "nothing matches\n");
+    return;
+  }
   TextTable table(header);
   for (auto& row : rows) {
     table.add(std::move(row));

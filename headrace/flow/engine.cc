@@ -201,6 +201,9 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
   const bool timed_out = run->stopping && run->stop_reason == "timeout";
   const bool cancelled = run->scope->cancelled || (run->stopping && !timed_out);
   run->stopping = false;
+  if (outcome.reused) {
+    take_over_times(run);
+  }
   if (outcome.kind == Outcome::Kind::succeeded) {
     run->output = std::move(outcome.output);
     run->output_missing = !outcome.output_kept && run->output.empty();
@@ -500,13 +503,32 @@ void Engine::State::give_slots() {
     free_slots.erase(free_slots.begin());
     run->id = next_id++;
     run->phase = Phase::running;
-    ++run->attempts;
+    const EarlierWork* before = run->attempts == 0 ? earlier_work(*run) : nullptr;
+    run->attempts = (before != nullptr ? before->attempts : run->attempts) + 1;
     ++counts.attempts_running;
     by_id.emplace(run->id, run);
     if (run->timeout > 0.0) {
       set_timer(run, now + seconds_to_micros(run->timeout));
     }
     actions->start.push_back({run->id, run->slot, run->reason, now - run->queued});
+  }
+}
+
+/// What became of `run` before the run began anew, if anything.
+const EarlierWork* Engine::State::earlier_work(const ActivityRun& run) const {
+  if (options.earlier == nullptr || options.earlier->empty()) {
+    return nullptr;
+  }
+  const auto it = options.earlier->find(earlier_key(path_of(run)));
+  return it != options.earlier->end() ? &it->second : nullptr;
+}
+
+/// An outcome from before a restart: no attempt was made for it, and it took the time it took.
+void Engine::State::take_over_times(ActivityRun* run) const {
+  if (const EarlierWork* before = earlier_work(*run)) {
+    run->attempts = std::max(1, run->attempts - 1);
+    run->started = before->started;
+    run->ended_before = before->ended;
   }
 }
 
@@ -542,7 +564,7 @@ void Engine::State::end(ActivityRun* run, Status final_status) {
   clear_timer(run);
   run->status = final_status;
   run->phase = Phase::done;
-  run->ended = now;
+  run->ended = run->ended_before != Micros(0) ? run->ended_before : now;
   if (run->started == Micros(0)) {
     run->started = now;
   }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -147,6 +148,16 @@ struct Actions {
 /// More than slots can be, so that no slot waits for it.
 constexpr int64_t kLiveItemsMax = 10'000;
 
+/// What an activity's attempts came to before the run began anew.
+struct EarlierWork {
+  int attempts = 0;
+  base::Micros started{0};
+  base::Micros ended{0};  ///< of the last attempt that ended
+};
+/// By `earlier_key` of the attempt's path.
+using EarlierWorks = std::unordered_map<uint64_t, EarlierWork>;
+uint64_t earlier_key(std::string_view path);
+
 struct EngineOptions {
   std::string run_id;
   base::Micros started{0};
@@ -161,6 +172,8 @@ struct EngineOptions {
   /// inside loops would else begin batchCount to the power of their depth.
   int64_t live_items_max = kLiveItemsMax;
   bool report_outputs = false;
+  /// Numbers of attempts go on from here, and what is reused keeps its times; may be null.
+  std::shared_ptr<const EarlierWorks> earlier = {};  // one run's engine and its replay hold it
   /// Asked by `evaluate_call` for secrets of key vaults, by store and name; may be empty.
   std::function<Result<std::string>(std::string_view store, std::string_view name)> vault = {};
 };
@@ -169,9 +182,10 @@ struct EngineOptions {
 struct CallSpec {
   const Activity* activity = nullptr;
   int attempt = 1;
-  std::string path;        ///< "train[s17]/fit"
-  std::string item_key;    ///< "s17"; "outer/inner" when nested; "" outside of any ForEach
-  std::string properties;  ///< JSON text
+  base::Micros started{0};  ///< of the activity
+  std::string path;         ///< "train[s17]/fit"
+  std::string item_key;     ///< "s17"; "outer/inner" when nested; "" outside of any ForEach
+  std::string properties;   ///< JSON text
   uint64_t digest = 0;
   Secrets secrets;  ///< of this call alone: what its expressions marked, its texts by secureInput
 };

@@ -236,6 +236,7 @@ std::optional<CallSpec> Engine::describe(uint64_t attempt) const {
   CallSpec call;
   call.activity = it->second->activity;
   call.attempt = it->second->attempts;
+  call.started = it->second->started;
   call.path = state_->path_of(*it->second);
   call.item_key = state_->key_path(it->second->scope);
   return call;

@@ -102,6 +102,22 @@ std::string Engine::State::outputs_of(const Scope& scope) const {
 
 namespace {
 
+/// From when to when an item worked of which nothing was run again; zeros otherwise.
+std::pair<base::Micros, base::Micros> reused_times(const Scope& scope) {
+  std::pair<base::Micros, base::Micros> times{base::Micros::max(), base::Micros(0)};
+  for (const ActivityRun& run : scope.runs) {
+    if (run.attempts == 0) {
+      continue;
+    }
+    if (run.ended_before == base::Micros(0)) {
+      return {};
+    }
+    times.first = std::min(times.first, run.started);
+    times.second = std::max(times.second, run.ended_before);
+  }
+  return times;
+}
+
 bool inside_item(const Scope* scope) {
   for (; scope != nullptr; scope = scope->parent) {
     if (scope->index >= 0) {
@@ -154,6 +170,11 @@ void Engine::State::report_item(const Scope& scope, Status judged, const Activit
   report.status = judged;
   report.started = scope.started;
   report.ended = now;
+  const auto [began, over] = reused_times(scope);
+  if (over != base::Micros(0)) {
+    report.started = began;
+    report.ended = over;
+  }
   const ActivityRun* last = &scope.runs[0];
   for (const ActivityRun& run : scope.runs) {
     report.attempts = std::max(report.attempts, run.attempts);
@@ -265,6 +286,8 @@ void Engine::visit_open_items(const std::function<void(const OpenItem& item)>& v
     state_->visit_open(*state_->root, visit);
   }
 }
+
+uint64_t earlier_key(std::string_view path) { return base::xxh3_64(path); }
 
 std::string item_folder_name(std::string_view key) {
   constexpr size_t kNameMax = 200;

@@ -36,7 +36,8 @@ struct ActivityRun {
   Phase phase = Phase::waiting;
   uint64_t id = 0;  ///< of the attempt, or of the wait for items
   int slot = -1;
-  int attempts = 0;
+  int attempts = 0;              ///< with those before the run began anew
+  base::Micros ended_before{0};  ///< what is reused ended then
   int64_t retries = 0;
   int losses = 0;
   int64_t retry_max = 0;
@@ -115,6 +116,8 @@ struct Engine::State {
   void start_work(ActivityRun* run);
   void queue(ActivityRun* run);
   void give_slots();
+  const EarlierWork* earlier_work(const ActivityRun& run) const;
+  void take_over_times(ActivityRun* run) const;
   void release_slot(ActivityRun* run);
   void set_timer(ActivityRun* run, base::Micros at);
   void clear_timer(ActivityRun* run);

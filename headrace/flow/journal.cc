@@ -151,6 +151,7 @@ Result<RunHeader> RunHeader::from_json(const Json& json) {
   HR_TRY(header.pipeline_name, text_of(json, "pipeline"));
   HR_TRY(header.pipeline_path, text_of(json, "pipeline_path"));
   HR_TRY(header.document, text_of(json, "document"));
+  header.attempts_go_on = version >= 5;
   header.made_by = json.get_string("made_by");
   header.started = Micros(json.get_integer("started_us"));
   header.shared_variables = json.get_bool("shared_variables");

@@ -30,9 +30,10 @@ enum class RecordType : uint8_t {
 };
 
 /// Grows when a replay by older or newer code would give another state.
-inline constexpr int kEngineVersion = 4;
+inline constexpr int kEngineVersion = 5;
 /// The oldest whose journals replay as they did: version 2 had no circuit breaker, 3 no bound on
-/// live items, and their headers say so by saying nothing.
+/// live items, and their headers say so by saying nothing; up to 4 a restart forgot the attempts
+/// before it.
 inline constexpr int kEngineVersionMin = 2;
 
 /// What a run is: enough to build its engine again without any other file.
@@ -47,6 +48,7 @@ struct RunHeader {
   FailureBudget budget = {};
   bool circuit_breaker = true;
   int64_t live_items_max = kLiveItemsMax;  ///< see EngineOptions
+  bool attempts_go_on = true;              ///< after a restart; false up to engine version 4
   int engine_version = kEngineVersion;
   std::string made_by;  ///< version of headrace and host, for people
 

@@ -191,7 +191,7 @@ TEST_CASE("a replay refuses records out of order and of another engine") {
   const auto other = Replay().on_record(run, header.to_json().dump());
   REQUIRE(!other.ok());
   CHECK(other.error().code() == Errc::mismatch);
-  CHECK(other.error().message().find("engine version 5, this is 4") != std::string::npos);
+  CHECK(other.error().message().find("engine version 6, this is 5") != std::string::npos);
 
   header.engine_version = kEngineVersion;
   header.budget.percent = 5.0;
@@ -228,6 +228,7 @@ TEST_CASE(
   REQUIRE(back.ok());
   CHECK(!back->circuit_breaker);
   CHECK(back->live_items_max == INT64_MAX);
+  CHECK(!back->attempts_go_on);
   CHECK(back->engine_version == kEngineVersion);  // what a restart of it is written with
   EventDecoder decoder;
   const auto resumed =

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "headrace/base/checksum.h"
 #include "headrace/flow/secret_outputs_internal.h"
 
@@ -70,6 +72,9 @@ Result<void> Replay::begin(std::string_view payload) {
   }
   HR_TRY(pipeline_, load_pipeline(header_));
   EngineOptions settings = engine_options(header_, options_.report_outputs);
+  if (engine_ != nullptr && header_.attempts_go_on) {
+    settings.earlier = earlier();
+  }
   if (!options_.run_folder.empty()) {
     HR_TRY(settings.parameters, with_secrets(header_.parameters, options_.run_folder));
   }
@@ -90,6 +95,28 @@ Result<void> Replay::fill_in(Outcome* outcome) {
     outcome->output = found->second;
   }
   return {};
+}
+
+void Replay::note_earlier(const AttemptEnded& attempt, base::Micros now) {
+  const auto call = engine_->describe(attempt.attempt);
+  if (!call) {
+    return;  // the engine will say what is wrong with it
+  }
+  EarlierWork& work = earlier_[earlier_key(call->path)];
+  if (attempt.outcome.reused && work.attempts > 0) {
+    return;
+  }
+  work = {std::max(work.attempts, call->attempt), call->started, now};
+}
+
+std::shared_ptr<const EarlierWorks> Replay::earlier() {
+  for (const StartAttempt& running : engine_->running()) {
+    if (const auto call = engine_->describe(running.attempt)) {
+      int& attempts = earlier_[earlier_key(call->path)].attempts;
+      attempts = std::max(attempts, call->attempt);
+    }
+  }
+  return std::make_shared<const EarlierWorks>(earlier_);
 }
 
 bool Replay::items_succeeded() const {
@@ -134,6 +161,9 @@ Result<void> Replay::on_record(uint8_t type, std::string_view payload) {
       finished_.insert_or_assign({decoder_.attempt_path(), attempt->outcome.digest},
                                  attempt->outcome);
     }
+  }
+  if (const auto* attempt = std::get_if<AttemptEnded>(&event->body)) {
+    note_earlier(*attempt, event->now);
   }
   actions_.clear();
   HR_TRY(engine_->step(*std::move(event), &actions_));

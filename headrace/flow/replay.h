@@ -46,6 +46,8 @@ class Replay {
   const std::shared_ptr<const Pipeline>& pipeline() const { return pipeline_; }
   Engine& engine() { return *engine_; }
   std::unique_ptr<Engine> take_engine() { return std::move(engine_); }
+  /// Attempts so far, those that run included.
+  std::shared_ptr<const EarlierWorks> earlier();
   FinishedWork take_finished() { return std::move(finished_); }
   int resumes() const { return resumes_; }
   /// How often the engine began anew; above 0, what `take_finished` gives counts for it.
@@ -58,6 +60,7 @@ class Replay {
  private:
   Result<void> begin(std::string_view payload);
   Result<void> fill_in(Outcome* outcome);
+  void note_earlier(const AttemptEnded& attempt, base::Micros now);
 
   ReplayOptions options_;
   RunHeader header_;
@@ -66,6 +69,7 @@ class Replay {
   EventDecoder decoder_;
   Actions actions_;
   FinishedWork finished_;
+  EarlierWorks earlier_;
   bool items_succeeded_ = false;  ///< before the last restart
   int resumes_ = 0;
   int restarts_ = 0;

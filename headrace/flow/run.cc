@@ -150,6 +150,7 @@ Result<RunResult> restart(Journal journal, Replay* replay, const Changed& docume
   // What succeeded before comes back only as its turn comes: until then failures seem to be all.
   header.circuit_breaker = header.circuit_breaker && circuit_breaker && !replay->items_succeeded();
   header.live_items_max = kLiveItemsMax;  // of a run that had none, too: it begins anew
+  header.attempts_go_on = true;           // as before
   if (document.changed) {
     header.document = document.text;
   }
@@ -163,6 +164,7 @@ Result<RunResult> restart(Journal journal, Replay* replay, const Changed& docume
   }
   HR_TRY(header.parameters, bind_parameters(*pipeline, arguments));
   EngineOptions engine_settings = engine_options(header, false);
+  engine_settings.earlier = replay->earlier();
   HR_TRY(split_secrets(*pipeline, options.folder, &header));
   HR_TRY(journal.append_restart(header));
   auto engine = std::make_unique<Engine>(pipeline, std::move(engine_settings));

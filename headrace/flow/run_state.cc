@@ -230,7 +230,7 @@ Result<RunState> load(const base::Path& run_folder, std::optional<std::string> k
     state.ended = state.last_event;
   }
   state.slots = replay.slots();
-  state.resumes = replay.resumes();
+  state.resumes = replay.resumes() + replay.restarts();
   engine.visit_open_items([&](const OpenItem& item) { collector.add_open(item); });
   state.activities = collector.take();
   state.driven_by = lock_holder(run_folder);

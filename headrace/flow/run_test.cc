@@ -471,6 +471,33 @@ TEST_CASE("retry-failed runs again what failed, and only that") {
 }
 
 TEST_CASE(
+    "retry-failed counts attempts on, keeps the first's log and the times of what had ended") {
+  TestRun run(pipeline_text(loop_of(
+      "@range(0, 3)",
+      work("Custom", R"("command": "sleep 0.05; echo tried; )"
+                     R"(test $HEADRACE_ITEM != 1 || test -e $HEADRACE_RUN_FOLDER/good")"))));
+  CHECK(run.start().status == Status::failed);
+  const ItemState before = item(run.state(), "2");
+  REQUIRE(before.ended.has_value());
+
+  CHECK(run.resume({.retry_failed = true}).status == Status::failed);
+  REQUIRE(base::replace_file(run.options.folder / "good", "").ok());
+  CHECK(run.resume({.retry_failed = true}).status == Status::succeeded);
+
+  const RunState state = run.state();
+  CHECK(state.resumes == 2);
+  CHECK(item(state, "1").attempts == 3);
+  CHECK(item(state, "2").attempts == 1);
+  CHECK(item(state, "2").started == before.started);
+  CHECK(item(state, "2").ended == before.ended);
+  for (const char* log : {"do.1.log", "do.2.log", "do.3.log"}) {
+    CHECK(std::filesystem::exists(run.options.folder / "items/1" / log));
+  }
+  CHECK(item(state, "1").log == "items/1/do.3.log");
+  CHECK(item(state, "2").log == "items/2/do.1.log");
+}
+
+TEST_CASE(
     "retry-failed also mends a run that succeeded in spite of failed items, and judges anew") {
   const std::string judge =
       R"json(, {"name": "judge", "type": "Custom", "dependsOn": [
@@ -822,7 +849,7 @@ TEST_CASE("a journal of another kind is told from a damaged one") {
   CHECK(run.start().status == Status::succeeded);
   std::string text = run.file("journal");
 
-  const size_t version = text.find("\"engine_version\":4");
+  const size_t version = text.find("\"engine_version\":5");
   REQUIRE(version != std::string::npos);
   text[40] = static_cast<char>(text[40] + 1);
   REQUIRE(base::replace_file(journal_path(run.options.folder), text).ok());

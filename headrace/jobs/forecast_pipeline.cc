@@ -113,9 +113,13 @@ Result<forecast::TrainOptions> checked(const Json& given, forecast::Scope scope)
 /// One global model per member, their references kept in a variable in the order of members.
 Json train_global(const ForecastPipeline& spec, const forecast::TrainOptions& options,
                   int batch_count) {
+  std::string prefix;  // a text of the expression language
+  for (const char c : spec.name) {
+    prefix += c == '\'' ? "''" : std::string(1, c);
+  }
   Json properties = table_properties(spec, "train");
   properties.set("scope", "global");
-  properties.set("model", "@concat('" + spec.name + "-global/member-', string(item()))");
+  properties.set("model", "@concat('" + prefix + "-global/member-', string(item()))");
   properties.set("registry", spec.registry);
   Json train = global_options(spec);
   train.set("seed", "@add(" + std::to_string(first_member_seed(options.seed)) + ", item())");

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "headrace/registry/name.h"
+
 namespace headrace::jobs {
 
 namespace {
@@ -119,7 +121,11 @@ Readers make_readers() {
          return read_bool(n, v, &r->out.table.allow_missing_columns);
        }},
       {"item", text_reader(&ForecastProperties::item)},
-      {"model", text_reader(&ForecastProperties::model)},
+      {"model",
+       [](std::string_view n, const Json& v, Reading* r) -> Result<void> {
+         HR_TRY(read_text(n, v, &r->out.model));
+         return r->out.model.empty() ? Result<void>() : registry::check_name(r->out.model);
+       }},
       {"registry", text_reader(&ForecastProperties::registry)},
       {"actuals", [](std::string_view n, const Json& v,
                      Reading* r) { return read_text(n, v, &r->out.actuals.url); }},

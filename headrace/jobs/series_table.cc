@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/jobs/series_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <initializer_list>
@@ -61,6 +63,22 @@ bool has_learned(const TableSpec& spec, const lake::Schema& schema) {
   });
 }
 
+/// What else may help where no usual column is there.
+std::string hint_for(const lake::Schema& schema, const ColumnRole& role) {
+  constexpr ptrdiff_t kWide =
+      20;  // numeric columns; tables of series and their covariates have few
+  const auto numbers = std::ranges::count_if(
+      schema, [](const lake::Field& field) { return field.type == lake::Type::float64; });
+  if (numbers >= kWide) {
+    return fmt::format(
+        "; with {} columns of numbers it may be wide, a series per row: then "
+        "format wide_csv (--format wide_csv)",
+        numbers);
+  }
+  return &role == &kId ? "; a table of one series needs a column with the same name in every row"
+                       : "";
+}
+
 /// The named column; else the model's, or the first of the usual names that is there.
 Result<std::string> column_name(const TableSpec& spec, const lake::Schema& schema,
                                 const ColumnRole& role, const std::string& url) {
@@ -81,7 +99,8 @@ Result<std::string> column_name(const TableSpec& spec, const lake::Schema& schem
                                                 : *role.usual.begin();
   const Error missing = lake::missing_column(schema, wanted, url);
   return Error{missing.code(), missing.message() + "; say which one holds the " + role.holds +
-                                   " with " + role.option + " (--" + role.option + ")"};
+                                   " with " + role.option + " (--" + role.option + ")" +
+                                   (named.empty() ? hint_for(schema, role) : "")};
 }
 
 }  // namespace

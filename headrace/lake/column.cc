@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
+
 #include "headrace/base/check.h"
 #include "headrace/base/json.h"
 #include "headrace/lake/builder_internal.h"
@@ -35,9 +38,13 @@ int64_t find_field(const Schema& schema, std::string_view name) {
 }
 
 Error missing_column(const Schema& schema, std::string_view name, std::string_view where) {
+  constexpr size_t kShown = 10;  // a wide table has hundreds
   std::string found;
-  for (const Field& field : schema) {
+  for (const Field& field : std::span(schema).first(std::min(kShown, schema.size()))) {
     found += (found.empty() ? "" : ", ") + json_quote(field.name);
+  }
+  if (schema.size() > kShown) {
+    found += fmt::format(" and {} more, {} in all", schema.size() - kShown, schema.size());
   }
   return Error{Errc::not_found, fmt::format("{}: there is no column {}; found: {}", where,
                                             json_quote(name), found.empty() ? "none" : found)};

@@ -48,6 +48,20 @@ Error bad_name(std::string_view name, const std::string& why) {
                "registry: model name " + json_quote(name.substr(0, 600)) + ": " + why};
 }
 
+void append_percent(char c, std::string* out) {
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  const auto u = static_cast<unsigned char>(c);
+  out->push_back('%');
+  out->push_back(kDigits[u >> 4U]);
+  out->push_back(kDigits[u & 15U]);
+}
+
+std::string percent_text(char c) {
+  std::string text;
+  append_percent(c, &text);
+  return text;
+}
+
 Result<void> check_segment(std::string_view name, std::string_view segment, size_t begin) {
   if (segment.empty()) {
     return bad_name(name, "empty segment at byte " + std::to_string(begin));
@@ -71,21 +85,14 @@ Result<void> check_segment(std::string_view name, std::string_view segment, size
     }
     if (kRefused.find(segment[i]) != std::string_view::npos) {
       return bad_name(name, "'" + std::string(1, segment[i]) + "'" + where +
-                                " is not allowed; encode_segment makes any item key a segment");
+                                " is not allowed; leave it out, or write it as " +
+                                percent_text(segment[i]));
     }
     if (segment[i] == '%' && !is_escape(segment, i)) {
       return bad_name(name, "'%'" + where + " must be followed by two hex digits");
     }
   }
   return {};
-}
-
-void append_percent(char c, std::string* out) {
-  static constexpr char kDigits[] = "0123456789ABCDEF";
-  const auto u = static_cast<unsigned char>(c);
-  out->push_back('%');
-  out->push_back(kDigits[u >> 4U]);
-  out->push_back(kDigits[u & 15U]);
 }
 
 }  // namespace

@@ -70,6 +70,25 @@ Result<int64_t> find_in_model(Database* database, const Reference& reference,
   return select.integer(0);
 }
 
+/// What to name instead of a model that is not there: it may be the name of a set.
+Result<std::string> models_below_text(Database* database, std::string_view name) {
+  // '0' is the character after '/'.
+  HR_TRY(auto select, database->prepare("SELECT count(*), min(name) FROM model WHERE name>? AND "
+                                        "name<? AND EXISTS (SELECT 1 FROM version WHERE "
+                                        "model_id=model.id AND state=0)"));
+  const std::string from = std::string(name) + "/";
+  const std::string to = std::string(name) + "0";
+  HR_TRY(const bool row, select.bind(std::string_view(from)).bind(std::string_view(to)).step());
+  const int64_t count = row ? select.integer(0) : 0;
+  if (count == 0) {
+    return std::string("headrace models list shows what there is");
+  }
+  return (count == 1 ? "there is one model below it, "
+                     : "there are " + std::to_string(count) + " models below it, such as ") +
+         std::string(select.text(1)) + "; name one, or " + json_quote(from + "*") +
+         " where a set is taken";
+}
+
 Result<int64_t> find_by_uid(Database* database, const Reference& reference, bool include_deleted) {
   HR_TRY(auto select, database->prepare("SELECT id FROM version WHERE uid=? AND state<=?"));
   const auto uid = from_hex(reference.uid);
@@ -119,8 +138,8 @@ Result<int64_t> model_id(Database* database, std::string_view name) {
   HR_TRY(auto select, database->prepare("SELECT id FROM model WHERE name=?"));
   HR_TRY(const bool row, select.bind(name).step());
   if (!row) {
-    return Error{Errc::not_found, "registry: there is no model " + json_quote(name) +
-                                      "; headrace models list shows what there is"};
+    HR_TRY(const std::string hint, models_below_text(database, name));
+    return Error{Errc::not_found, "registry: there is no model " + json_quote(name) + "; " + hint};
   }
   return select.integer(0);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipeline engine: a pure state machine. Events go in, actions come out; no files, no clock, no
-// processes.
+// The pipeline engine: a pure state machine. Events go in, actions come out; no files, no clock.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +50,8 @@ struct Outcome {
   Kind kind = Kind::succeeded;
   bool retry_useless = false;  ///< with `failed`: the same inputs fail the same way
   std::string output;          ///< JSON text of what expressions see under `.output`
-  bool output_kept = true;     ///< false: secure, so it is not in the journal
-  std::string output_key;      ///< of an output that is not: where the run's folder has it
+  bool output_kept = true;     ///< false: secure, so it is not in the journal but, by this key,
+  std::string output_key;      ///< in RUN/secrets.outputs
   ActivityError error;         ///< unless succeeded
   double cpu_seconds = 0.0;
   int64_t peak_rss_bytes = 0;

@@ -26,8 +26,7 @@ Result<std::string> keep_secret_output(const base::Path& run_folder, const std::
   base::random_bytes(std::as_writable_bytes(std::span(words)));
   std::string key = fmt::format("{:016x}{:016x}", words[0], words[1]);
   // A line that a crash cut short ends before ours begins.
-  const std::string line =
-      "\n" + Json(Json::Array{Json(key), Json(output)}).dump() + "\n";
+  const std::string line = "\n" + Json(Json::Array{Json(key), Json(output)}).dump() + "\n";
   const base::Path path = outputs_path(run_folder);
   HR_TRY(const auto file, base::open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0600));
   HR_TRY(base::write_all(file.get(), line, path));

@@ -499,7 +499,7 @@ Result<RunResult> Driver::loop() {
   show_progress(true);
   result.status = engine_->status();
   result.error = engine_->error();
-  result.return_value = engine_->secrets().masked_value(engine_->return_value());
+  result.return_value = engine_->told(engine_->return_value());
   result.progress = engine_->progress();
   return result;
 }

@@ -208,7 +208,8 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
     run->output = std::move(outcome.output);
     run->output_missing = !outcome.output_kept && run->output.empty();
     if (run->activity->policy.secure_output) {  // so is what control activities make of its texts
-      add_texts(parse_json(run->output).value_or(Json()), &secrets);
+      add_texts(parse_json(run->output).value_or(Json()),
+                key_path(run->scope).empty() ? &secrets : &item_secrets);
     }
     end(run, Status::succeeded);
     return {};
@@ -716,6 +717,9 @@ std::vector<StartAttempt> Engine::running() const {
 }
 
 const Secrets& Engine::secrets() const { return state_->secrets; }
+Json Engine::told(Json value) const {
+  return state_->item_secrets.masked_value(state_->secrets.masked_value(std::move(value)));
+}
 
 Json Engine::variables() const {
   Json all = Json::object();

@@ -23,8 +23,7 @@
 
 namespace headrace::flow {
 
-/// The items of one ForEach: key and JSON text of each, packed. About 16 bytes an item beside the
-/// texts.
+/// The items of one ForEach: key and JSON text of each, packed; about 16 bytes an item beside.
 class ItemList {
  public:
   void add(std::string_view key, std::string_view text);
@@ -50,8 +49,8 @@ struct Outcome {
   Kind kind = Kind::succeeded;
   bool retry_useless = false;  ///< with `failed`: the same inputs fail the same way
   std::string output;          ///< JSON text of what expressions see under `.output`
-  bool output_kept = true;     ///< false: secure, so it is not in the journal but, by this key,
-  std::string output_key;      ///< in RUN/secrets.outputs
+  bool output_kept = true;     ///< false: secure, so it is not in the journal
+  std::string output_key;      ///< of an output that is not: where RUN/secrets.outputs has it
   ActivityError error;         ///< unless succeeded
   double cpu_seconds = 0.0;
   int64_t peak_rss_bytes = 0;
@@ -232,6 +231,7 @@ class Engine {
 
   /// What is secret of the whole run. Errors that the engine gives hold none of it.
   const Secrets& secrets() const;
+  Json told(Json value) const;  ///< without them, and without what items' secure outputs hold
   Json variables() const;
   const Json& return_value() const;
 

@@ -195,7 +195,8 @@ struct Engine::State {
 
   std::shared_ptr<const Pipeline> pipeline;
   EngineOptions options;
-  Secrets secrets;
+  Secrets secrets;       ///< each call gets them
+  Secrets item_secrets;  ///< texts of items' secure outputs: many, and for what is told alone
   std::vector<ActivityPlace> places;                 ///< by activity id
   std::unordered_map<std::string, int> ids_by_name;  ///< lower case
 

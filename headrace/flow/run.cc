@@ -251,7 +251,7 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
     result.run_id = replay.header().run_id;
     result.status = engine.status();
     result.error = engine.error();
-    result.return_value = engine.secrets().masked_value(engine.return_value());
+    result.return_value = engine.told(engine.return_value());
     result.progress = engine.progress();
     return result;
   }

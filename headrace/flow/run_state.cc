@@ -28,9 +28,9 @@ class Collector {
     by_path_.clear();
   }
 
-  /// `secrets` must outlive the call.
-  void add(const Report& report, const Secrets& secrets) {
-    secrets_ = &secrets;
+  /// `engine` must outlive the call.
+  void add(const Report& report, const Engine& engine) {
+    engine_ = &engine;
     switch (report.kind) {
       case Report::Kind::activity_started:
       case Report::Kind::activity: add_activity(report); return;
@@ -80,7 +80,7 @@ class Collector {
   Json output_of(const Report& report) const {
     return report.output.empty()
                ? Json()
-               : secrets_->masked_value(parse_json(report.output, "output").value_or(Json()));
+               : engine_->told(parse_json(report.output, "output").value_or(Json()));
   }
 
   void add_activity(const Report& report) {
@@ -132,7 +132,7 @@ class Collector {
   }
 
   const std::optional<std::string> key_;
-  const Secrets* secrets_ = nullptr;
+  const Engine* engine_ = nullptr;
   std::vector<ActivityState> activities_;
   std::map<std::string, size_t, std::less<>> by_path_;
 };
@@ -198,9 +198,7 @@ Result<RunState> load(const base::Path& run_folder, std::optional<std::string> k
   options.on_restart = [&] { collector.clear(); };
   options.run_folder = run_folder;
   Replay* replaying = nullptr;
-  options.on_report = [&](const Report& report) {
-    collector.add(report, replaying->engine().secrets());
-  };
+  options.on_report = [&](const Report& report) { collector.add(report, replaying->engine()); };
   Replay replay(std::move(options));
   replaying = &replay;
   const base::Path path = journal_path(run_folder);
@@ -220,8 +218,8 @@ Result<RunState> load(const base::Path& run_folder, std::optional<std::string> k
   state.pipeline = replay.header().pipeline_name;
   state.pipeline_path = replay.header().pipeline_path;
   state.parameters = masked_parameters(*replay.pipeline(), replay.header().parameters);
-  state.variables = engine.secrets().masked_value(engine.variables());
-  state.return_value = engine.secrets().masked_value(engine.return_value());
+  state.variables = engine.told(engine.variables());
+  state.return_value = engine.told(engine.return_value());
   state.status = engine.status();
   state.error = engine.error();
   state.started = replay.header().started;

@@ -62,13 +62,7 @@ Json winners_of(const Forecasts& forecasts) {
 }
 
 /// "chosen: 3 local, 1 global+naive".
-std::string chosen_text(const Json& summary) {
-  std::string text;
-  for (const auto& [name, count] : summary.at("winners").members()) {
-    text += fmt::format("{} {} {}", text.empty() ? "chosen:" : ",", count.integer(), name);
-  }
-  return text + "\n";
-}
+std::string chosen_text(const Json& summary) { return "chosen: " + winners_text(summary) + "\n"; }
 
 /// The season that all models were told; 0, by frequency, when they differ.
 int common_season(const Forecasts& forecasts) {
@@ -290,6 +284,16 @@ Json unjudged_json(const forecast::Comparison& comparison) {
 }
 
 }  // namespace
+
+std::string winners_text(const Json& summary) {
+  std::string winners;
+  if (const Json* counts = summary.find("winners"); counts != nullptr) {
+    for (const auto& [name, count] : counts->members()) {
+      winners += (winners.empty() ? "" : ", ") + fmt::format("{} {}", count.integer(), name);
+    }
+  }
+  return winners;
+}
 
 std::string unjudged_text(const forecast::Comparison& comparison) {
   const size_t left_out = comparison.errors.size();

@@ -141,16 +141,6 @@ void add_columns(std::string_view on, flow::ReportData* data) {
   };
 }
 
-std::string winners_text(const Json& summary) {
-  std::string winners;
-  if (const Json* counts = summary.find("winners"); counts != nullptr) {
-    for (const auto& [name, count] : counts->members()) {
-      winners += (winners.empty() ? "" : ", ") + fmt::format("{} {}", count.integer(), name);
-    }
-  }
-  return winners;
-}
-
 void add_facts(const Json& summary, flow::ReportData* data) {
   const Json* model = summary.find("model");
   const Json* naive = summary.find("seasonal_naive");

@@ -404,3 +404,34 @@ def test_what_failed_behind_a_secure_output_can_be_run_again(
     state = json.loads(run_headrace("flow", "status", "run", "--json", cwd=tmp_path).stdout)
     assert state["status"] == "Succeeded"
     assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+
+
+def test_what_a_loop_makes_of_its_items_secure_outputs_is_not_told(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    line = f'{{"k": "{SECRET[:5]}\'\'{SECRET[5:]}"}}'
+    loop = {
+        "name": "each",
+        "type": "ForEach",
+        "typeProperties": {
+            "items": "@range(0, 3)",
+            "activities": [
+                custom("Get", f"echo '##headrace-output {line}'", policy={"secureOutput": True}),
+                {
+                    "name": "Keep",
+                    "type": "AppendVariable",
+                    "dependsOn": [{"activity": "Get", "dependencyConditions": ["Succeeded"]}],
+                    "typeProperties": {
+                        "variableName": "v",
+                        "value": "@activity('Get').output.customOutput.k",
+                    },
+                },
+            ],
+        },
+    }
+    write(tmp_path, loop, variables={"v": {"type": "Array"}})
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []

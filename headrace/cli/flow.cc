@@ -258,7 +258,7 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
 Result<Json> read_arguments(const Arguments& arguments) {
   Json all = Json::object();
   if (const std::string path = arguments.text("params"); !path.empty()) {
-    HR_TRY(const auto text, base::read_file(path, int64_t{64} << 20));
+    HR_TRY(const auto text, base::read_input(path, int64_t{64} << 20));
     HR_TRY(all, parse_json(text, path));
     if (!all.is_object()) {
       return Error{Errc::invalid_argument,

@@ -378,7 +378,7 @@ class FileContext final : public flow::Context {
 Result<Json> evaluate(const Arguments& arguments) {
   Json values = Json::object();
   if (const std::string path = arguments.text("context"); !path.empty()) {
-    HR_TRY(const auto text, base::read_file(path, int64_t{64} << 20));
+    HR_TRY(const auto text, base::read_input(path, int64_t{64} << 20));
     HR_TRY(values, parse_json(text, path, {.tolerant = true, .depth_max = 256}));
   }
   const std::string text = arguments.text("expression");

@@ -638,7 +638,7 @@ Result<Factory> load_factory(const base::Path& path) {
     return load_factory(path / kFabricFile);  // a Fabric item's folder, NAME.DataPipeline
   }
   if (!std::filesystem::is_directory(path, code)) {
-    HR_TRY(auto text, base::read_file(path, kDocumentBytesMax));
+    HR_TRY(auto text, base::read_input(path, kDocumentBytesMax));
     return load_factory_text(path.string(), std::move(text));
   }
   const base::Path folder =

@@ -28,7 +28,8 @@ function showSummary(data) {
       data.seconds > 0 ? `${shortText(items.length / data.seconds)} items a second` : "");
     tile("Items failed", String(failed), failed > 0 ? "see below" : "", failed > 0);
   }
-  tile("Duration", durationText(data.seconds), data.ended ? "wall time" : "so far");
+  tile("Duration", durationText(data.seconds), (data.ended ? "wall time" : "so far") +
+    (data.idle > 0 ? `, without ${durationText(data.idle)} between stop and resume` : ""));
   const cpu = items.reduce((sum, item) => sum + item.cpu, 0);
   if (cpu > 0) tile("CPU time of items", durationText(cpu), `${shortText(cpu / data.seconds)} cores busy on average`);
   data.facts.forEach((fact) => tile(fact.label, fact.value, fact.note));

@@ -71,6 +71,7 @@ void follow_options(const forecast::Model& warm, Json* given) {
 struct WarmStart {
   forecast::Model model;  ///< of a set: one of them
   std::string reference;
+  bool of_each = false;  ///< a set
 };
 
 /// Find it before a run is made; options that were not given, and the table's columns and
@@ -94,6 +95,7 @@ Result<std::optional<WarmStart>> start_from(const Arguments& arguments, jobs::Ta
   WarmStart out;
   HR_TRY(out.model, jobs::load_model(registry, facts.reference), "--warm-start");
   out.reference = set.shared ? set.shared->reference() : name;
+  out.of_each = !set.shared;
   follow_options(out.model, given);
   if (table->frequency.empty()) {
     table->frequency = out.model.spec.frequency.name();
@@ -109,7 +111,8 @@ Result<std::optional<WarmStart>> start_from(const Arguments& arguments, jobs::Ta
 Result<void> check_start(const std::optional<WarmStart>& warm,
                          const forecast::TrainOptions& options, forecast::Scope scope,
                          const jobs::TableSpec& table) {
-  if (!warm) {
+  // Items of a set that a naive method forecasts start from nothing, and say so.
+  if (!warm || (warm->of_each && warm->model.method != forecast::Method::deepar)) {
     return {};
   }
   HR_TRY(const auto frequency, forecast::parse_frequency(table.frequency));

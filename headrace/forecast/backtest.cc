@@ -191,8 +191,7 @@ std::string ranges_text(const Series& actual, const Forecast& forecast) {
       "no actual value lies in the forecast's range: the actual values are of {} to {}, the "
       "forecast is of {} to {}",
       stamp_text(actual.start_us), last(actual.frequency, actual.start_us, actual.length()),
-      stamp_text(forecast.start_us),
-      last(forecast.frequency, forecast.start_us, forecast.horizon));
+      stamp_text(forecast.start_us), last(forecast.frequency, forecast.start_us, forecast.horizon));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace headrace::forecast {
 namespace {
 
 constexpr std::string_view kScalarNames[] = {"steps", "best_step", "loss", "monitored",
-                                             "skipped_steps"};
+                                             "skipped_steps", "left_out", "values_end_us"};
 
 std::string member_prefix(int64_t member) {
   return member == 0 ? std::string() : fmt::format("member.{}.", member);

@@ -30,7 +30,8 @@ Likeness compare(const forecast::Series& past, const forecast::Series& came) {
     return !std::isnan(value) && !same(value, past.target.front());
   });
   // A wave may go on as it began, but hardly for half as long as its whole past.
-  out.telling = out.same && (came.length() > past.length() || (varied && 2 * common >= past.length()));
+  out.telling =
+      out.same && (came.length() > past.length() || (varied && 2 * common >= past.length()));
   return out;
 }
 

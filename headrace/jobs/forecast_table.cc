@@ -133,8 +133,9 @@ Result<ForecastRows> read_rows(lake::BatchReader& reader, const std::string& whe
   if (lake::find_field(reader.schema(), "model") >= 0) {
     columns.categories = {"model"};
   }
-  if (const int64_t samples = lake::find_field(reader.schema(), kSamples);
-      samples >= 0 &&
+  const int64_t samples = lake::find_field(reader.schema(), kSamples);
+  const bool others = columns.id == kSamples || columns.time == kSamples;  // the table's own name
+  if (samples >= 0 && !others &&
       reader.schema()[static_cast<size_t>(samples)].type != lake::Type::unsupported) {
     columns.lists = kSamples;
   }

@@ -125,9 +125,7 @@ def test_paths_that_predict_keeps_are_judged(
 
     headrace_json(*words, "--keep-samples", "--out", "same.parquet")
     rows = pandas.read_parquet(tmp_path / "same.parquet")
-    cells = [
-        crps_of(row.samples, values[row.item_id][row.step - 1]) for row in rows.itertuples()
-    ]
+    cells = [crps_of(row.samples, values[row.item_id][row.step - 1]) for row in rows.itertuples()]
     (name,) = scores.keys() & {"deepar", "model"}
     assert scores[name]["crps"] == pytest.approx(np.mean(cells), rel=1e-6)
     shown = run_headrace("forecast", "evaluate", f"f.{ending}", *beside).stdout.splitlines()

@@ -104,7 +104,10 @@ def test_lists_of_floats_are_read_whatever_their_kind(tmp_path: Path, rows_in_gr
         }
     )
     expected = [
-        {name: None if value is None else np.array(value, np.float32) for name, value in row.items()}
+        {
+            name: None if value is None else np.array(value, np.float32)
+            for name, value in row.items()
+        }
         for row in table.to_pylist()
     ]
 

@@ -87,8 +87,7 @@ class Requests(http.server.BaseHTTPRequestHandler):
             if key.startswith(prefix)
         )
         body = (
-            '<?xml version="1.0"?><ListBucketResult '
-            'xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+            '<?xml version="1.0"?><ListBucketResult>'
             f"<Name>{BUCKET}</Name><Prefix>{prefix}</Prefix><IsTruncated>false</IsTruncated>"
             f"<KeyCount>{rows.count('<Key>')}</KeyCount>"
             f"{rows}</ListBucketResult>"

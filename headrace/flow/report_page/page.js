@@ -21,7 +21,7 @@ function showSummary(data) {
   const failed = items.filter((item) => item.status === "Failed").length;
   const done = items.filter((item) => item.status === "Succeeded").length;
   const tile = (label, value, note, bad) => byId("summary").append(
-    make("div", { class: `tile${bad ? " bad" : ""}${value.length > 16 ? " long" : ""}` }, make("div", { class: "label" }, label),
+    make("div", { class: `tile${bad ? " bad" : ""}${value.length > 40 ? " text" : value.length > 16 ? " long" : ""}` }, make("div", { class: "label" }, label),
       make("div", { class: "value" }, value), note ? make("div", { class: "note" }, note) : null));
   if (items.length > 0) {
     tile("Items succeeded", `${done} of ${items.length}`,

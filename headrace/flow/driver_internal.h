@@ -69,6 +69,7 @@ class Driver {
   void tell_retries();
   void show_progress(bool last);
   void keep_numbers();
+  void note_stop();
   int wait_ms() const;
   Result<bool> turn();  ///< false: interrupted
   Result<RunResult> loop();

@@ -155,6 +155,9 @@ struct Pipeline {
   int activity_count = 0;
   bool outputs_of_items_used = false;  ///< some expression may look at a ForEach's output
   std::vector<std::string> literals;   ///< texts that the document marks as SecureString
+  /// The same for numbers, booleans and what stands inside of a value: unknown to engine version 5,
+  /// see kLaterNumber.
+  std::vector<std::string> later_literals;
   std::vector<VaultReference> vault;
   std::string shown_text;  ///< the document with "***" for `literals`; empty without any
 

@@ -55,7 +55,7 @@ class Finder {
     const bool secret = is_type(json, "SecureString");
     for (const Json::Member& member : json.members()) {
       if (secret && (member.first == "value" || member.first == "defaultValue")) {
-        take_secret(member.second);
+        take_secret(member.second, member.second.is_string());
       }
       walk(member.second);
     }
@@ -78,17 +78,18 @@ class Finder {
     std::string shown;
   };
 
-  void take_secret(const Json& value) {
+  /// `whole`: a text that is all of an object {"type": "SecureString", "value"}.
+  void take_secret(const Json& value, bool whole) {
     if (value.is_array()) {
       for (const Json& one : value.items()) {
-        take_secret(one);
+        take_secret(one, false);
       }
     } else if (value.is_object() && !is_type(value, "SecureString") &&
                !is_type(value, "AzureKeyVaultSecret")) {
       const bool computed = is_type(value, "Expression");
       for (const Json::Member& member : value.members()) {
         if (!computed || member.first != "type") {
-          take_secret(member.second);
+          take_secret(member.second, false);
         }
       }
     }
@@ -96,10 +97,10 @@ class Finder {
       return;
     }
     const std::string token = hide(value, std::string(kShown));
-    pipeline_.literals.push_back(value_text(value));
+    (whole ? pipeline_.literals : pipeline_.later_literals).push_back(value_text(value));
     if (!value.is_string()) {
-      pipeline_.literals.push_back(value.dump());
-      pipeline_.literals.push_back(token);
+      pipeline_.later_literals.push_back(value.dump());
+      pipeline_.later_literals.push_back(token);
     }
   }
 

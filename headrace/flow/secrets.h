@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "headrace/base/export.h"
@@ -22,6 +21,9 @@ struct CallSpec;
 
 /// Shorter texts are not hidden: they stand everywhere by chance.
 inline constexpr size_t kSecretBytesMin = 4;
+/// In a journal, numbers of texts that engine version 5 did not take for secrets begin here, so that
+/// it and its journals have the same numbers as ever for those that it did.
+inline constexpr int64_t kLaterNumber = 1'000'000'000;
 
 /// Texts to be hidden. A text of several lines is hidden line by line too, and as JSON writes it.
 class HR_API Secrets {
@@ -57,16 +59,23 @@ class HR_API Secrets {
  private:
   friend class SecretStream;
   struct Match {
-    int64_t number = -1;      // of the longest secret that stands there; -1: none
+    int64_t index = -1;       // of the longest secret that stands there; -1: none
     bool unfinished = false;  // the text ends inside of what may become a longer one
   };
   Match match(std::string_view text, bool last) const;
   template <typename Replace>
   size_t replace(std::string_view text, bool last, std::string* out, const Replace& with) const;
 
+  void insert_as(std::string_view text, int64_t first);
+  const std::string* numbered(int64_t number) const;
+
   std::vector<std::string> texts_;
+  std::vector<int64_t> numbers_;  // of each text, as `hide` writes it
+  // Indices of texts by number, and of those whose numbers begin at kLaterNumber.
+  std::vector<int64_t> counted_;
+  std::vector<int64_t> counted_later_;
   std::unordered_map<uint32_t, std::vector<int64_t>> by_begin_;  // by the first four bytes
-  std::unordered_set<std::string> known_;
+  std::unordered_map<std::string, int64_t> known_;               // their indices
   size_t bytes_max_ = 0;
 };
 

@@ -260,7 +260,7 @@ Result<void> Driver::begin(const StartAttempt& start) {
   frame.properties = std::move(call->properties);
   frame.secure_input = call->activity->policy.secure_input;
   frame.secure_output = call->activity->policy.secure_output;
-  Secrets secrets = call_secrets(*call, frame.properties);
+  Secrets secrets = call_secrets(*call, frame.properties, &words_);
   secrets.add(engine_->secrets());
   frame.secrets = secrets.texts();
   InFlight& flight = flights_[static_cast<size_t>(start.slot)];
@@ -477,9 +477,9 @@ void Driver::keep_numbers() {
   }
 }
 
-/// Until when an interrupted run was worked on. Nothing else depends on it, so that a disk that does
-/// not take it is no failure; a run whose end came with the interrupt takes no event any more, and a
-/// deadline that is due would begin what nobody does.
+/// Until when an interrupted run was worked on. Nothing else depends on it, so that a disk that
+/// does not take it is no failure; a run whose end came with the interrupt takes no event any more,
+/// and a deadline that is due would begin what nobody does.
 void Driver::note_stop() {
   const auto deadline = engine_->next_deadline();
   if (engine_->ended() || (deadline && *deadline <= now())) {

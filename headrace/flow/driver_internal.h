@@ -83,6 +83,7 @@ class Driver {
   WorkerPool pool_;  ///< watched by `epoll_`
   base::Fd inotify_;
   FinishedWork finished_;
+  KnownWords words_;
   Actions actions_;
   std::vector<InFlight> flights_;   ///< by slot
   std::map<int, Waiting> waiting_;  ///< by slot

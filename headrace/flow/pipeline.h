@@ -186,6 +186,9 @@ HR_API Result<Factory> load_factory_text(std::string name, std::string text);
 /// own check of its literal properties.
 HR_API std::vector<Diagnostic> validate(const Pipeline& pipeline, const ActivityTable& types);
 
+/// What a type is to the engine; `work` for all that is no control activity.
+ActivityKind control_kind(std::string_view type);
+
 /// A type of Data Factory that is known and cannot be executed yet.
 bool is_later_type(std::string_view type);
 

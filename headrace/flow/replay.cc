@@ -93,7 +93,8 @@ Result<Json> Replay::take_secrets() {
   }
   const base::Path path = options_.run_folder / "secrets.json";
   const Error error =
-      secrets.ok() ? Error{Errc::corrupt, path.string() + " is absent, empty or of another run"} : secrets.error();
+      secrets.ok() ? Error{Errc::corrupt, path.string() + " is absent, empty or of another run"}
+                   : secrets.error();
   secrets_problem_ = error.message();
   if (options_.secrets_needed) {
     return Error{Errc::corrupt,
@@ -107,17 +108,17 @@ Result<Json> Replay::take_secrets() {
 namespace {
 
 /// With "***" for every text and number in it.
-Json untold(Json value) {
+Json starred(Json value) {
   if (value.is_string() || value.is_number()) {
     return Json("***");
   }
   if (value.is_array()) {
     for (Json& one : value.items()) {
-      one = untold(std::move(one));
+      one = starred(std::move(one));
     }
   } else if (value.is_object()) {
     for (Json::Member& member : value.members()) {
-      member.second = untold(std::move(member.second));
+      member.second = starred(std::move(member.second));
     }
   }
   return value;
@@ -165,7 +166,7 @@ Result<void> Replay::fill_in(Outcome* outcome) {
       found != secret_outputs_->end()) {
     outcome->output = found->second;
     if (!secrets_problem_.empty()) {  // what is secret in it cannot be told from the rest
-      outcome->output = untold(parse_json(found->second).value_or(Json())).dump();
+      outcome->output = starred(parse_json(found->second).value_or(Json())).dump();
     }
   }
   return {};

@@ -98,6 +98,7 @@ Result<void> take_over(Engine& engine, const std::string& run_id, const base::Pa
     base::log_info(fmt::format("flow: ended {} process{} that the engine before had left running",
                                ended, ended == 1 ? "" : "es"));
   }
+  KnownWords words;
   for (const StartAttempt& running : engine.running()) {
     const auto call = engine.describe(running.attempt);
     const auto output = base::open_file(worker_output_path(run_folder, running.slot), O_RDWR);
@@ -105,7 +106,7 @@ Result<void> take_over(Engine& engine, const std::string& run_id, const base::Pa
       // Evaluated for its secrets alone; one that cannot be had was not given to the command.
       auto spec = engine.evaluate_call(running.attempt);
       LogPrivacy privacy{call->activity->policy.secure_output, engine.secrets()};
-      privacy.secrets.add(spec.ok() ? call_secrets(*spec, spec->properties) : Secrets{});
+      privacy.secrets.add(spec.ok() ? call_secrets(*spec, spec->properties, &words) : Secrets{});
       const auto moved = move_output_to_log(
           output->get(), run_folder / log_path(call->item_key, call->activity->name, call->attempt),
           privacy);

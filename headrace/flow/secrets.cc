@@ -87,16 +87,12 @@ void Secrets::add(const Json& value) {
 void Secrets::add_marked(const Json& value) {
   if (const Json* secret = marked_secret(value)) {
     add(*secret);
-    if (secret->is_bool()) {
-      add_text(secret->dump());
-      add_text(value_text(*secret));
-    }
     return;
   }
-  for (const Json& one : value.is_array() ? value.items() : Json::Array{}) {
+  for (const Json& one : items_of(&value)) {
     add_marked(one);
   }
-  for (const Json::Member& member : value.is_object() ? value.members() : Json::Object{}) {
+  for (const Json::Member& member : members_of(&value)) {
     add_marked(member.second);
   }
 }
@@ -107,12 +103,11 @@ void Secrets::add(const Secrets& more) {
   }
 }
 
-void Secrets::insert(std::string_view text) {
-  insert_as(text, 0);
-}
+void Secrets::insert(std::string_view text) { insert_as(text, 0); }
 
-/// `first`: 0 or kLaterNumber, where the text's number is counted from. One that is known by a later
-/// number takes its own all the same, so that those after it keep theirs.
+/// "true" and "false" are looked for nowhere: half of all that is told would be hidden.
+/// `first`: 0 or kLaterNumber, where the text's number is counted from. One that is known by a
+/// later number takes its own all the same, so that those after it keep theirs.
 void Secrets::insert_as(std::string_view text, int64_t first) {
   if (text.size() < kSecretBytesMin) {
     return;
@@ -120,7 +115,9 @@ void Secrets::insert_as(std::string_view text, int64_t first) {
   const auto [it, fresh] = known_.try_emplace(std::string(text), std::ssize(texts_));
   const int64_t index = it->second;
   if (fresh) {
-    by_begin_[begin_of(text)].push_back(index);
+    if (!equal_ignoring_case(text, "true") && !equal_ignoring_case(text, "false")) {
+      by_begin_[begin_of(text)].push_back(index);
+    }
     texts_.emplace_back(text);
     numbers_.push_back(-1);
     bytes_max_ = std::max(bytes_max_, text.size());
@@ -229,7 +226,7 @@ Json Secrets::masked_value(Json value) const {
   if (value.is_string()) {
     return Json(masked(value.string()));
   }
-  if (value.is_number() || value.is_bool()) {
+  if (value.is_number()) {
     return found_in(value.dump()) ? Json(kMask) : value;
   }
   if (value.is_array()) {
@@ -354,25 +351,39 @@ Result<std::string> vault_secret(std::string_view store, std::string_view name) 
   return *std::move(value);
 }
 
-bool means_secure_string(std::string_view type) {
-  constexpr size_t kFar = 3;
+std::string_view misspelt_as(const Json& object) {
+  constexpr std::string_view kSecure = "SecureString";
+  constexpr std::string_view kVault = "AzureKeyVaultSecret";
+  const std::string type = object.get_string("type");
+  if (equal_ignoring_case(type, kSecure) || equal_ignoring_case(type, kVault)) {
+    return {};
+  }
   std::string letters;
   std::ranges::copy_if(type.substr(0, 100), std::back_inserter(letters),
                        [](char c) { return c != '_' && c != '-' && c != ' ' && c != '.'; });
-  return edit_distance(lower_text(letters), "securestring") <= kFar;
+  letters = lower_text(letters);
+  // "SecretString", but not "SourceString", which a document may mean.
+  const bool secure =
+      letters.starts_with("sec") && edit_distance(letters, lower_text(kSecure)) <= 2;
+  if (secure && object.find("value") != nullptr) {
+    return kSecure;
+  }
+  const Json* store = object.find("store");
+  const bool vault = edit_distance(letters, lower_text(kVault)) <= 3 ||
+                     (store != nullptr && store->find("referenceName") != nullptr);
+  return vault && store != nullptr && object.find("secretName") != nullptr ? kVault
+                                                                           : std::string_view();
 }
 
 std::string misspelt_secret(const Json& value) {
-  const std::string type = value.get_string("type");
-  if (value.find("value") != nullptr && marked_secret(value) == nullptr &&
-      means_secure_string(type)) {
-    return type;
+  if (misspelt_as(value) == "SecureString") {
+    return value.get_string("type");
   }
   std::string found;
-  for (const Json& one : value.is_array() ? value.items() : Json::Array{}) {
+  for (const Json& one : items_of(&value)) {
     found = found.empty() ? misspelt_secret(one) : found;
   }
-  for (const Json::Member& member : value.is_object() ? value.members() : Json::Object{}) {
+  for (const Json::Member& member : members_of(&value)) {
     found = found.empty() ? misspelt_secret(member.second) : found;
   }
   return found;
@@ -392,7 +403,7 @@ bool has_marked_secret(const Json& value) {
 
 Json without_marked_secrets(Json value) {
   if (value.find("value") != nullptr &&
-      (marked_secret(value) != nullptr || means_secure_string(value.get_string("type")))) {
+      (marked_secret(value) != nullptr || misspelt_as(value) == "SecureString")) {
     value.set("value", kMask);
     return value;
   }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that another engine goes on with: of the version before, after a stop, with a new document."""
+"""Runs that another engine goes on with: of an older version, after a stop, with a new document."""
 
 from __future__ import annotations
 

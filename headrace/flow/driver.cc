@@ -502,7 +502,7 @@ Result<RunResult> Driver::loop() {
   while (!engine_->ended()) {
     HR_TRY(const bool go_on, turn());
     if (!go_on) {
-      result.interrupted = true;
+      result.interrupted = !engine_->ended();  // a cancel may have come in the same moment
       break;
     }
   }

@@ -41,9 +41,9 @@ struct RunHeader {
   std::string run_id;
   base::Path pipeline_path;  ///< where the document came from, absolute
   std::string pipeline_name;
-  std::string document;  ///< the JSON text
+  std::string document;      ///< the JSON text
   std::string document_key;  ///< under which RUN/secrets.json has all of it; empty: it is all here
-  Json parameters;       ///< bound; secure ones are null, secure values inside of others "***"
+  Json parameters;           ///< bound; secure ones are null, secure values inside of others "***"
   base::Micros started{0};
   bool shared_variables = false;
   FailureBudget budget = {};

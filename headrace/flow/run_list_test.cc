@@ -82,8 +82,8 @@ TEST_CASE("a summary with a state that no engine leaves is passed over for the j
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(runs / "a/journal"));
   for (const char* state : {"paused", "", "running", "unreadable", "unknown"}) {
     CAPTURE(state);
-    const Json kept =
-        Json::object({{"journal_bytes", bytes}, {"state", state}, {"items_total", 7}, {"idle_us", 0}});
+    const Json kept = Json::object(
+        {{"journal_bytes", bytes}, {"state", state}, {"items_total", 7}, {"idle_us", 0}});
     REQUIRE(base::replace_file(runs / "a/summary.json", kept.dump()).ok());
     const RunSummary replayed = summarise_run(runs / "a");
     CHECK(replayed.standing == RunStanding::stopped);

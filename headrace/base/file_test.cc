@@ -12,6 +12,7 @@
 #include <atomic>
 #include <vector>
 
+#include "headrace/base/clock.h"
 #include "headrace/base/test_folder.h"
 #include "headrace/base/thread.h"
 
@@ -196,11 +197,19 @@ TEST_CASE("an input that a person names may be a pipe or a device") {
   const TestFolder folder;
   const Path path = folder / "pipe";
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-  Thread writer("hr-test", [path] {
-    const auto fd = open_any_file(path, O_WRONLY);  // waits for its reader
-    static_cast<void>(write_all(fd->get(), "through a pipe", path));
+  std::atomic<bool> read{false};  // or refused, and then no reader ever comes
+  Thread writer("hr-test", [&] {
+    while (!read) {
+      const Fd fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+      if (fd.valid()) {
+        static_cast<void>(write_all(fd.get(), "through a pipe", path));
+        return;
+      }
+      sleep_for(std::chrono::milliseconds(1));
+    }
   });
   CHECK(read_input(path).value_or("") == "through a pipe");
+  read = true;
   CHECK(read_input("/dev/null").value_or("?").empty());
   CHECK_FALSE(read_input(folder.path()).ok());
 }

@@ -93,18 +93,27 @@ class WorkFolder {
   std::vector<std::string> ours_;
 };
 
+/// In the order of `environment_of`.
+constexpr std::string_view kOwnVariables[] = {"HEADRACE_RUN_ID",     "HEADRACE_ACTIVITY",
+                                              "HEADRACE_ITEM",       "HEADRACE_ATTEMPT",
+                                              "HEADRACE_RUN_FOLDER", "HEADRACE_PIPELINE_FOLDER"};
+constexpr std::string_view kParameterVariable = "HR_PARAM_";
+
 std::vector<std::pair<std::string, std::string>> environment_of(const ActivityCall& call) {
-  std::vector<std::pair<std::string, std::string>> all = {
-      {"HEADRACE_RUN_ID", call.run_id},
-      {"HEADRACE_ACTIVITY", call.activity},
-      {"HEADRACE_ITEM", call.item_key},
-      {"HEADRACE_ATTEMPT", std::to_string(call.attempt)},
-      {"HEADRACE_RUN_FOLDER", call.run_folder.string()},
-      {"HEADRACE_PIPELINE_FOLDER", call.pipeline_folder.string()}};
+  const std::string own[] = {call.run_id,
+                             call.activity,
+                             call.item_key,
+                             std::to_string(call.attempt),
+                             call.run_folder.string(),
+                             call.pipeline_folder.string()};
+  static_assert(std::size(own) == std::size(kOwnVariables));
+  std::vector<std::pair<std::string, std::string>> all;
+  for (size_t i = 0; i < std::size(own); ++i) {
+    all.emplace_back(kOwnVariables[i], own[i]);
+  }
   const Json* extended = call.type_properties.find("extendedProperties");
-  for (const Json::Member& member :
-       extended != nullptr && extended->is_object() ? extended->members() : Json::Object{}) {
-    all.emplace_back("HR_PARAM_" + member.first, value_text(member.second));
+  for (const Json::Member& member : members_of(extended)) {
+    all.emplace_back(std::string(kParameterVariable) + member.first, value_text(member.second));
   }
   return all;
 }
@@ -253,6 +262,14 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
 }
 
 }  // namespace
+
+std::vector<std::string> command_variables(const Json& type_properties) {
+  std::vector<std::string> names(std::begin(kOwnVariables), std::end(kOwnVariables));
+  for (const Json::Member& member : members_of(type_properties.find("extendedProperties"))) {
+    names.push_back(std::string(kParameterVariable) + member.first);
+  }
+  return names;
+}
 
 Result<int64_t> kill_left_commands(const std::string& run_id, const base::Path& run_folder,
                                    std::vector<CutShort> attempts, proc::Millis limit) {

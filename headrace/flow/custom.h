@@ -36,6 +36,9 @@ class CommandMonitor {
 /// the type.
 HR_API ActivityType custom_type(CommandMonitor* monitor = nullptr);
 
+/// Names of the variables that a command with these properties is given, beside its environment.
+std::vector<std::string> command_variables(const Json& type_properties);
+
 /// An attempt that was cut short.
 struct CutShort {
   const Activity* activity = nullptr;

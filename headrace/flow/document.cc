@@ -8,6 +8,7 @@
 #include "headrace/flow/pipeline.h"
 #include "headrace/flow/pipeline_check_internal.h"
 #include "headrace/flow/text.h"
+#include "headrace/flow/value.h"
 
 namespace headrace::flow {
 
@@ -16,10 +17,11 @@ namespace {
 constexpr int kNestingMax = 32;
 constexpr int64_t kDocumentBytesMax = int64_t{64} << 20;
 
-constexpr struct {
+struct ControlType {
   std::string_view type;
   ActivityKind kind;
-} kControlTypes[] = {
+};
+constexpr ControlType kControlTypes[] = {
     {"ForEach", ActivityKind::for_each},
     {"IfCondition", ActivityKind::if_condition},
     {"Switch", ActivityKind::switch_case},
@@ -255,11 +257,7 @@ class Reader {
     activity.type = type->string();
     activity.id = next_id_++;
     activity.offset = json.offset();
-    for (const auto& row : kControlTypes) {
-      if (row.type == activity.type) {
-        activity.kind = row.kind;
-      }
-    }
+    activity.kind = control_kind(activity.type);
     read_dependencies(json, &activity);
     read_state(json, &activity);
     if (const Json* policy = json.find("policy")) {
@@ -285,8 +283,7 @@ class Reader {
       dependency.name = one.get_string("activity");
       dependency.offset = one.offset();
       const Json* conditions = one.find("dependencyConditions");
-      const bool listed = conditions != nullptr && conditions->is_array();
-      for (const Json& condition : listed ? conditions->items() : Json::Array{}) {
+      for (const Json& condition : items_of(conditions)) {
         dependency.conditions |= read_condition(condition);
       }
       if (dependency.conditions == 0) {
@@ -628,6 +625,11 @@ Result<void> read_document(std::string name, std::string text, Factory* factory)
 }
 
 }  // namespace
+
+ActivityKind control_kind(std::string_view type) {
+  const auto* const row = std::ranges::find(kControlTypes, type, &ControlType::type);
+  return row != std::end(kControlTypes) ? row->kind : ActivityKind::work;
+}
 
 Result<Factory> load_factory_text(std::string name, std::string text) {
   Factory factory;

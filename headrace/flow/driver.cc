@@ -260,7 +260,7 @@ Result<void> Driver::begin(const StartAttempt& start) {
   frame.properties = std::move(call->properties);
   frame.secure_input = call->activity->policy.secure_input;
   frame.secure_output = call->activity->policy.secure_output;
-  Secrets secrets = call_secrets(*call, frame.properties);
+  Secrets secrets = call_secrets(*call, frame.properties, &words_);
   secrets.add(engine_->secrets());
   frame.secrets = secrets.texts();
   InFlight& flight = flights_[static_cast<size_t>(start.slot)];
@@ -477,6 +477,23 @@ void Driver::keep_numbers() {
   }
 }
 
+/// Until when an interrupted run was worked on. Nothing else depends on it, so that a disk that
+/// does not take it is no failure; a run whose end came with the interrupt takes no event any more,
+/// and a deadline that is due would begin what nobody does.
+void Driver::note_stop() {
+  const auto deadline = engine_->next_deadline();
+  if (engine_->ended() || (deadline && *deadline <= now())) {
+    return;
+  }
+  Result<void> noted = take({Micros(0), Tick{}});
+  if (noted.ok()) {
+    noted = journal_.wait_committed();
+  }
+  if (!noted.ok()) {
+    base::log_warning("flow: " + noted.error().message());
+  }
+}
+
 Result<RunResult> Driver::loop() {
   RunResult result;
   result.run_id = header_.run_id;
@@ -485,12 +502,7 @@ Result<RunResult> Driver::loop() {
   while (!engine_->ended()) {
     HR_TRY(const bool go_on, turn());
     if (!go_on) {
-      result.interrupted = true;
-      // Says until when the run was worked on; one that is due would begin what nobody does.
-      const auto deadline = engine_->next_deadline();
-      if (!deadline || *deadline > now()) {
-        HR_TRY(take({Micros(0), Tick{}}));
-      }
+      result.interrupted = !engine_->ended();  // a cancel may have come in the same moment
       break;
     }
   }
@@ -500,6 +512,9 @@ Result<RunResult> Driver::loop() {
   std::erase_if(flights_, [](const InFlight& flight) { return flight.attempt == 0; });
   end_left_commands(flights_);
   HR_TRY(journal_.wait_committed());
+  if (result.interrupted) {
+    note_stop();
+  }
   tell();
   keep_numbers();
   show_progress(true);

@@ -69,6 +69,7 @@ class Driver {
   void tell_retries();
   void show_progress(bool last);
   void keep_numbers();
+  void note_stop();
   int wait_ms() const;
   Result<bool> turn();  ///< false: interrupted
   Result<RunResult> loop();
@@ -82,6 +83,7 @@ class Driver {
   WorkerPool pool_;  ///< watched by `epoll_`
   base::Fd inotify_;
   FinishedWork finished_;
+  KnownWords words_;
   Actions actions_;
   std::vector<InFlight> flights_;   ///< by slot
   std::map<int, Waiting> waiting_;  ///< by slot

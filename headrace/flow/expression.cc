@@ -652,7 +652,7 @@ std::vector<std::string> Template::member_names() const {
     return part_->names;
   }
   std::vector<std::string> names;
-  for (const Json::Member& member : constant_.is_object() ? constant_.members() : Json::Object{}) {
+  for (const Json::Member& member : members_of(&constant_)) {
     names.push_back(member.first);
   }
   return names;

@@ -138,6 +138,9 @@ Json RunHeader::to_json() const {
   if (has_secrets) {
     json.set("secrets", true);
   }
+  if (!document_key.empty()) {
+    json.set("document_key", document_key);
+  }
   return json;
 }
 
@@ -155,6 +158,7 @@ Result<RunHeader> RunHeader::from_json(const Json& json) {
   HR_TRY(header.pipeline_path, text_of(json, "pipeline_path"));
   HR_TRY(header.document, text_of(json, "document"));
   header.attempts_go_on = version >= 5;
+  header.document_key = json.get_string("document_key");
   header.made_by = json.get_string("made_by");
   header.started = Micros(json.get_integer("started_us"));
   header.shared_variables = json.get_bool("shared_variables");

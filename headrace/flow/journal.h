@@ -30,10 +30,10 @@ enum class RecordType : uint8_t {
 };
 
 /// Grows when a replay by older or newer code would give another state.
-inline constexpr int kEngineVersion = 5;
+inline constexpr int kEngineVersion = 6;
 /// The oldest whose journals replay as they did: version 2 had no circuit breaker, 3 no bound on
 /// live items, and their headers say so by saying nothing; up to 4 a restart forgot the attempts
-/// before it.
+/// before it; up to 5 no number and no part of a value was a secret.
 inline constexpr int kEngineVersionMin = 2;
 
 /// What a run is: enough to build its engine again without any other file.
@@ -41,8 +41,9 @@ struct RunHeader {
   std::string run_id;
   base::Path pipeline_path;  ///< where the document came from, absolute
   std::string pipeline_name;
-  std::string document;  ///< the JSON text
-  Json parameters;       ///< bound; secure ones are null, secure values inside of others "***"
+  std::string document;      ///< the JSON text
+  std::string document_key;  ///< under which RUN/secrets.json has all of it; empty: it is all here
+  Json parameters;           ///< bound; secure ones are null, secure values inside of others "***"
   base::Micros started{0};
   bool shared_variables = false;
   FailureBudget budget = {};

@@ -2,6 +2,7 @@
 #include "headrace/flow/journal.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <limits>
 #include <string>
@@ -191,7 +192,9 @@ TEST_CASE("a replay refuses records out of order and of another engine") {
   const auto other = Replay().on_record(run, header.to_json().dump());
   REQUIRE(!other.ok());
   CHECK(other.error().code() == Errc::mismatch);
-  CHECK(other.error().message().find("engine version 6, this is 5") != std::string::npos);
+  CHECK(other.error().message().find(
+            fmt::format("engine version {}, this is {}", kEngineVersion + 1, kEngineVersion)) !=
+        std::string::npos);
 
   header.engine_version = kEngineVersion;
   header.budget.percent = 5.0;
@@ -204,6 +207,20 @@ TEST_CASE("a replay refuses records out of order and of another engine") {
   CHECK(!back->circuit_breaker);
   CHECK(back->live_items_max == kLiveItemsMax);
   CHECK(back->document == header.document);
+  CHECK(document_key_of(*back).size() == kDocumentKey.size() + 16);  // as up to version 5
+
+  header.document_key = "@document 2";
+  CHECK(document_key_of(*RunHeader::from_json(header.to_json())) == "@document 2");
+}
+
+TEST_CASE("documents of a run that differ have keys that differ, and a known one keeps its own") {
+  Json secrets = Json::object({{"parameter", "first"}});
+  CHECK(document_key(secrets, "first") == "@document 1");
+  secrets.set("@document 0123456789abcdef", "old");
+  secrets.set("@document 2", "second");
+  CHECK(document_key(secrets, "second") == "@document 2");
+  CHECK(document_key(secrets, "old") == "@document 0123456789abcdef");
+  CHECK(document_key(secrets, "third") == "@document 3");
 }
 
 TEST_CASE(

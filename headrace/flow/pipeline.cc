@@ -120,6 +120,32 @@ Result<Json> convert(const Parameter& parameter, const Json& value) {
   return value;
 }
 
+/// Refuse what would be told although it is marked as secret, or meant to be. An option of a
+/// command line is the text of a value.
+Result<void> check_marks(const Parameter& parameter, const Json& given) {
+  Json value = given;
+  if (given.is_string() && !parameter.secure) {
+    const std::string_view text = trim_text(given.string());
+    const bool whole = text.starts_with('{') || text.starts_with('[');
+    value = whole ? parse_json(text, parameter.name).value_or(Json()) : Json();
+  }
+  if (const std::string type = misspelt_secret(value); !type.empty()) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("InvalidParameter: the value of parameter '{}' has an object of "
+                             "type '{}'; did you mean 'SecureString'?",
+                             parameter.name, type)};
+  }
+  const bool taken_apart = parameter.type == "Array" || parameter.type == "Object";
+  if (given.is_string() && !taken_apart && has_marked_secret(value)) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("InvalidParameter: the value of parameter '{}' is a text that holds a "
+                             "SecureString, and as a text it would be told; the pipeline may "
+                             "declare it as Object or SecureString, not {}",
+                             parameter.name, parameter.type)};
+  }
+  return {};
+}
+
 }  // namespace
 
 Source::Source(std::string name, std::string text)
@@ -236,12 +262,7 @@ Result<Json> bind_parameters(const Pipeline& pipeline, const Json& arguments) {
                                pipeline.name, parameter.name, parameter.type, parameter.name)};
     }
     const Json& wanted = given != nullptr ? *given : *parameter.default_value;
-    if (const std::string type = misspelt_secret(wanted); !type.empty()) {
-      return Error{Errc::invalid_argument,
-                   fmt::format("InvalidParameter: the value of parameter '{}' has an object of "
-                               "type '{}'; did you mean 'SecureString'?",
-                               parameter.name, type)};
-    }
+    HR_TRY(check_marks(parameter, wanted));
     const bool wrapped =
         parameter.secure && has_marked_secret(wanted) && wanted.find("value") != nullptr;
     HR_TRY(auto value, convert(parameter, wrapped ? wanted.at("value") : wanted));

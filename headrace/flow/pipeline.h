@@ -155,6 +155,9 @@ struct Pipeline {
   int activity_count = 0;
   bool outputs_of_items_used = false;  ///< some expression may look at a ForEach's output
   std::vector<std::string> literals;   ///< texts that the document marks as SecureString
+  /// The same for numbers, booleans and what stands inside of a value: unknown to engine version 5,
+  /// see kLaterNumber.
+  std::vector<std::string> later_literals;
   std::vector<VaultReference> vault;
   std::string shown_text;  ///< the document with "***" for `literals`; empty without any
 
@@ -182,6 +185,9 @@ HR_API Result<Factory> load_factory_text(std::string name, std::string text);
 /// knows, E-NOT-EXECUTABLE for types of Data Factory that this version cannot run, and each type's
 /// own check of its literal properties.
 HR_API std::vector<Diagnostic> validate(const Pipeline& pipeline, const ActivityTable& types);
+
+/// What a type is to the engine; `work` for all that is no control activity.
+ActivityKind control_kind(std::string_view type);
 
 /// A type of Data Factory that is known and cannot be executed yet.
 bool is_later_type(std::string_view type);

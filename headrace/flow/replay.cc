@@ -35,8 +35,24 @@ Result<Json> read_secrets(const base::Path& run_folder) {
   return secrets.is_object() ? std::move(secrets) : Json::object();
 }
 
-std::string document_key(std::string_view shown_text) {
-  return fmt::format("{}{:016x}", kDocumentKey, base::xxh3_64(shown_text));
+std::string document_key(const Json& secrets, std::string_view document) {
+  int64_t number = 1;
+  for (const Json::Member& member : secrets.members()) {
+    if (!member.first.starts_with(kDocumentKey)) {
+      continue;
+    }
+    if (member.second.is_string() && member.second.string() == document) {
+      return member.first;
+    }
+    ++number;
+  }
+  return fmt::format("{}{}", kDocumentKey, number);
+}
+
+std::string document_key_of(const RunHeader& header) {
+  return header.document_key.empty()
+             ? fmt::format("{}{:016x}", kDocumentKey, base::xxh3_64(header.document))
+             : header.document_key;
 }
 
 Result<Json> with_secrets(Json parameters, const base::Path& run_folder) {
@@ -70,12 +86,15 @@ Result<Json> Replay::take_secrets() {
     return Json::object();
   }
   auto secrets = read_secrets(options_.run_folder);
-  if (secrets.ok() && !(header_.has_secrets && secrets->members().empty())) {
+  const bool whole = header_.document_key.empty() ||
+                     (secrets.ok() && secrets->find(header_.document_key) != nullptr);
+  if (secrets.ok() && whole && !(header_.has_secrets && secrets->members().empty())) {
     return secrets;
   }
   const base::Path path = options_.run_folder / "secrets.json";
   const Error error =
-      secrets.ok() ? Error{Errc::corrupt, path.string() + " is absent or empty"} : secrets.error();
+      secrets.ok() ? Error{Errc::corrupt, path.string() + " is absent, empty or of another run"}
+                   : secrets.error();
   secrets_problem_ = error.message();
   if (options_.secrets_needed) {
     return Error{Errc::corrupt,
@@ -89,17 +108,17 @@ Result<Json> Replay::take_secrets() {
 namespace {
 
 /// With "***" for every text and number in it.
-Json untold(Json value) {
+Json starred(Json value) {
   if (value.is_string() || value.is_number()) {
     return Json("***");
   }
   if (value.is_array()) {
     for (Json& one : value.items()) {
-      one = untold(std::move(one));
+      one = starred(std::move(one));
     }
   } else if (value.is_object()) {
     for (Json::Member& member : value.members()) {
-      member.second = untold(std::move(member.second));
+      member.second = starred(std::move(member.second));
     }
   }
   return value;
@@ -111,7 +130,7 @@ Result<void> Replay::begin(std::string_view payload) {
   HR_TRY(const auto json, parse_json(payload, "journal"));
   HR_TRY(header_, RunHeader::from_json(json));
   HR_TRY(const Json secrets, take_secrets());
-  header_.document = secrets.get_string(document_key(header_.document), header_.document);
+  header_.document = secrets.get_string(document_key_of(header_), header_.document);
   HR_TRY(pipeline_, load_pipeline(header_));
   EngineOptions settings = engine_options(header_, options_.report_outputs);
   if (engine_ != nullptr && header_.attempts_go_on) {
@@ -153,7 +172,7 @@ Result<bool> Replay::fill_in(Outcome* outcome) {
   }
   outcome->output = found->second;
   if (!secrets_problem_.empty()) {  // what is secret in it cannot be told from the rest
-    outcome->output = untold(parse_json(found->second).value_or(Json())).dump();
+    outcome->output = starred(parse_json(found->second).value_or(Json())).dump();
     return false;
   }
   return true;

@@ -90,11 +90,14 @@ class Replay {
 };
 
 /// Content of RUN/secrets.json: an object; empty without the file. Beside secure parameters it
-/// holds documents with secrets, each by `document_key` of the text that the journal has in its
-/// place.
+/// holds documents with secrets, each under the key that the header of its beginning names.
 Result<Json> read_secrets(const base::Path& run_folder);
 inline constexpr std::string_view kDocumentKey = "@document ";
-std::string document_key(std::string_view shown_text);
+/// The key under which `secrets` have this document, or may take it: two that are told alike have
+/// two keys.
+std::string document_key(const Json& secrets, std::string_view document);
+/// Up to engine version 5, whose headers name none, a hash of the text that the journal has.
+std::string document_key_of(const RunHeader& header);
 
 /// `parameters` with the secure ones filled in from the run's folder, as far as it has them.
 Result<Json> with_secrets(Json parameters, const base::Path& run_folder);

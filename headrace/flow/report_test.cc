@@ -181,7 +181,6 @@ TEST_CASE("a run's state gives activities with their times and items with their 
   CHECK(data.items[2].status == Status::queued);
 }
 
-}  // namespace
 TEST_CASE("the time in which nobody drove a run is not counted as worked") {
   RunState run;
   run.status = Status::in_progress;
@@ -202,4 +201,5 @@ TEST_CASE("the time in which nobody drove a run is not counted as worked") {
   CHECK(data.activities[0].seconds == 30.0);
 }
 
+}  // namespace
 }  // namespace headrace::flow

@@ -37,18 +37,14 @@ Result<RunOptions> with_defaults(const RunOptions& options) {
 }
 
 /// Parameters with secrets, and the document when it holds any, are in a file of their own, which
-/// only its owner reads, and in no journal. Documents of the run's earlier beginnings stay there.
-Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folder,
+/// only its owner reads, and in no journal. `secrets`: those of the run's earlier beginnings, which
+/// stay there.
+Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folder, Json secrets,
                            RunHeader* header) {
-  Json secrets = Json::object();
-  HR_TRY(const Json before, read_secrets(run_folder));
-  for (const Json::Member& member : before.members()) {
-    if (member.first.starts_with(kDocumentKey)) {
-      secrets.set(member.first, member.second);
-    }
-  }
+  header->document_key.clear();
   if (!pipeline.shown_text.empty()) {
-    secrets.set(document_key(pipeline.shown_text), header->document);
+    header->document_key = document_key(secrets, header->document);
+    secrets.set(header->document_key, header->document);
     header->document = pipeline.shown_text;
   }
   for (const Parameter& parameter : pipeline.parameters) {
@@ -102,6 +98,7 @@ Result<void> take_over(Engine& engine, const std::string& run_id, const base::Pa
     base::log_info(fmt::format("flow: ended {} process{} that the engine before had left running",
                                ended, ended == 1 ? "" : "es"));
   }
+  KnownWords words;
   for (const StartAttempt& running : engine.running()) {
     const auto call = engine.describe(running.attempt);
     const auto output = base::open_file(worker_output_path(run_folder, running.slot), O_RDWR);
@@ -109,7 +106,7 @@ Result<void> take_over(Engine& engine, const std::string& run_id, const base::Pa
       // Evaluated for its secrets alone; one that cannot be had was not given to the command.
       auto spec = engine.evaluate_call(running.attempt);
       LogPrivacy privacy{call->activity->policy.secure_output, engine.secrets()};
-      privacy.secrets.add(spec.ok() ? call_secrets(*spec, spec->properties) : Secrets{});
+      privacy.secrets.add(spec.ok() ? call_secrets(*spec, spec->properties, &words) : Secrets{});
       const auto moved = move_output_to_log(
           output->get(), run_folder / log_path(call->item_key, call->activity->name, call->attempt),
           privacy);
@@ -171,7 +168,8 @@ Result<RunResult> restart(Journal journal, Replay* replay, const Changed& docume
   engine_settings.earlier = replay->earlier();
   engine_settings.pauses = replay->engine().pauses();
   engine_settings.pauses.push_back({replay->engine().now(), base::Micros(0)});
-  HR_TRY(split_secrets(*pipeline, options.folder, &header));
+  HR_TRY(auto before, read_secrets(options.folder));
+  HR_TRY(split_secrets(*pipeline, options.folder, std::move(before), &header));
   HR_TRY(journal.append_restart(header));
   auto engine = std::make_unique<Engine>(pipeline, std::move(engine_settings));
   return drive(std::move(journal), std::move(engine), header, options,
@@ -215,7 +213,7 @@ Result<RunResult> start_run(const RunRequest& request, const RunOptions& given) 
   HR_TRY(Journal::check_absent(options.folder));  // before anything of another run is touched
   drop_cancel_requests(options.folder);           // they were for an engine that is gone
   EngineOptions engine_settings = engine_options(header, false);
-  HR_TRY(split_secrets(*request.pipeline, options.folder, &header));
+  HR_TRY(split_secrets(*request.pipeline, options.folder, Json::object(), &header));
   HR_TRY(auto journal, Journal::create(options.folder, header));
   auto engine = std::make_unique<Engine>(request.pipeline, std::move(engine_settings));
   return drive(std::move(journal), std::move(engine), header, options,

@@ -59,9 +59,6 @@ bool read_kept(const base::Path& run_folder, RunSummary* summary) {
       kept->get_integer("journal_bytes", -1) != journal_bytes(run_folder)) {
     return false;
   }
-  if (kept->find("idle_us") == nullptr) {
-    return false;  // of an older headrace, which did not tell cancelled items from failed ones
-  }
   const std::string state = kept->get_string("state");
   const auto* const standing = std::ranges::find(kKept, state, standing_name);
   if (standing == std::end(kKept)) {
@@ -73,6 +70,7 @@ bool read_kept(const base::Path& run_folder, RunSummary* summary) {
   summary->started = Micros(kept->get_integer("started_us", 0));
   summary->last_event = Micros(kept->get_integer("last_event_us", 0));
   summary->counted = true;
+  // One of the headrace before lacks the last three, and counts cancelled items as failed.
   summary->items_total = kept->get_integer("items_total", 0);
   summary->items_ended = kept->get_integer("items_ended", 0);
   summary->items_failed = kept->get_integer("items_failed", 0);

@@ -82,8 +82,8 @@ TEST_CASE("a summary with a state that no engine leaves is passed over for the j
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(runs / "a/journal"));
   for (const char* state : {"paused", "", "running", "unreadable", "unknown"}) {
     CAPTURE(state);
-    const Json kept =
-        Json::object({{"journal_bytes", bytes}, {"state", state}, {"items_total", 7}});
+    const Json kept = Json::object(
+        {{"journal_bytes", bytes}, {"state", state}, {"items_total", 7}, {"idle_us", 0}});
     REQUIRE(base::replace_file(runs / "a/summary.json", kept.dump()).ok());
     const RunSummary replayed = summarise_run(runs / "a");
     CHECK(replayed.standing == RunStanding::stopped);
@@ -91,6 +91,30 @@ TEST_CASE("a summary with a state that no engine leaves is passed over for the j
     CHECK(replayed.last_event == Micros(9));
     CHECK(summarise_run(runs / "a", 10).standing == RunStanding::unknown);
   }
+}
+
+TEST_CASE("a summary of the version before, without idle time and cancelled items, counts") {
+  const TestFolder runs;
+  begin_run(runs / "a");
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(runs / "a/journal"));
+  const Json kept = Json::object({{"journal_bytes", bytes},
+                                  {"run_id", "r1"},
+                                  {"pipeline", "p"},
+                                  {"state", "failed"},
+                                  {"started_us", 5},
+                                  {"last_event_us", 9},
+                                  {"items_total", 7},
+                                  {"items_ended", 7},
+                                  {"items_failed", 3}});
+  REQUIRE(base::replace_file(runs / "a/summary.json", kept.dump()).ok());
+
+  const RunSummary told = summarise_run(runs / "a", 10);
+
+  CHECK(told.standing == RunStanding::failed);
+  CHECK(told.counted);
+  CHECK(told.items_failed == 3);
+  CHECK(told.items_cancelled == 0);
+  CHECK(told.idle == Micros(0));
 }
 
 TEST_CASE("a run elsewhere is named by its absolute folder, as a shell reads it") {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a document marks as secret, and the document without it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -27,11 +29,13 @@ bool is_value_of_control(std::string_view name) {
   return std::ranges::find(kValues, name) != std::end(kValues);
 }
 
-bool is_control(const std::string& type) {
-  constexpr std::string_view kControl[] = {"ForEach",        "IfCondition", "Switch",
-                                           "Until",          "Wait",        "SetVariable",
-                                           "AppendVariable", "Filter",      "Fail"};
-  return std::ranges::find(kControl, type) != std::end(kControl);
+/// Where the text in quotes ends that begins at `open`: at its closing quote, or where all ends.
+size_t closing_quote(std::string_view expression, size_t open) {
+  size_t at = open + 1;
+  while (at < expression.size() && (expression[at] != '\'' || expression.substr(at, 2) == "''")) {
+    at += expression[at] == '\'' ? 2 : 1;
+  }
+  return std::min(at, expression.size());
 }
 
 class Finder {
@@ -55,7 +59,7 @@ class Finder {
     const bool secret = is_type(json, "SecureString");
     for (const Json::Member& member : json.members()) {
       if (secret && (member.first == "value" || member.first == "defaultValue")) {
-        take_secret(member.second);
+        take_secret(member.second, member.second.is_string());
       }
       walk(member.second);
     }
@@ -78,17 +82,18 @@ class Finder {
     std::string shown;
   };
 
-  void take_secret(const Json& value) {
+  /// `whole`: a text that is all of an object {"type": "SecureString", "value"}.
+  void take_secret(const Json& value, bool whole) {
     if (value.is_array()) {
       for (const Json& one : value.items()) {
-        take_secret(one);
+        take_secret(one, false);
       }
     } else if (value.is_object() && !is_type(value, "SecureString") &&
                !is_type(value, "AzureKeyVaultSecret")) {
       const bool computed = is_type(value, "Expression");
       for (const Json::Member& member : value.members()) {
         if (!computed || member.first != "type") {
-          take_secret(member.second);
+          take_secret(member.second, false);
         }
       }
     }
@@ -96,10 +101,13 @@ class Finder {
       return;
     }
     const std::string token = hide(value, std::string(kShown));
-    pipeline_.literals.push_back(value_text(value));
+    if (value.is_bool()) {
+      return;
+    }
+    (whole ? pipeline_.literals : pipeline_.later_literals).push_back(value_text(value));
     if (!value.is_string()) {
-      pipeline_.literals.push_back(value.dump());
-      pipeline_.literals.push_back(token);
+      pipeline_.later_literals.push_back(value.dump());
+      pipeline_.later_literals.push_back(token);
     }
   }
 
@@ -142,10 +150,26 @@ class Finder {
     if (!wanted || properties == nullptr || !properties->is_object()) {
       return;
     }
-    const bool control = is_control(activity.get_string("type"));
+    const std::string type = activity.get_string("type");
+    const bool control = control_kind(type) != ActivityKind::work;
+    if (control_kind(type) == ActivityKind::switch_case) {
+      hide_cases(properties->find("cases"));
+    }
     for (const Json::Member& member : properties->members()) {
       if (!control || is_value_of_control(member.first)) {
         hide_values(member.second, control);
+      }
+    }
+  }
+
+  /// Values of cases differ, and those of what is left do.
+  void hide_cases(const Json* cases) {
+    int number = 0;
+    for (const Json& one : items_of(cases)) {
+      const Json* value = one.find("value");
+      ++number;
+      if (value != nullptr && !value->is_array() && !value->is_object() && !value->is_null()) {
+        hide(*value, json_quote(fmt::format("*** {}", number)));
       }
     }
   }
@@ -188,11 +212,7 @@ class Finder {
       if (open == expression.size()) {
         break;
       }
-      size_t close = open + 1;
-      while (close < expression.size() &&
-             (expression[close] != '\'' || expression.substr(close, 2) == "''")) {
-        close += expression.substr(close, 2) == "''" ? 2 : 1;
-      }
+      const size_t close = closing_quote(expression, open);
       at = std::min(close + 1, expression.size());
       out += names_follow(expression.substr(0, open)) ? expression.substr(open, at - open)
                                                       : std::string_view("'***'");
@@ -228,17 +248,14 @@ std::vector<std::string> quoted_texts(std::string_view expression) {
   std::vector<std::string> texts;
   for (size_t open = expression.find('\''); open < expression.size();
        open = expression.find('\'', open)) {
-    std::string text;
-    size_t at = open + 1;
-    for (; at < expression.size(); ++at) {
-      if (expression[at] == '\'' && expression.substr(at, 2) != "''") {
-        break;
-      }
-      at += expression[at] == '\'' ? 1 : 0;
-      text += expression[std::min(at, expression.size() - 1)];
+    const size_t close = closing_quote(expression, open);
+    std::string text(expression.substr(open + 1, close - open - 1));
+    for (size_t quote = text.find("''"); quote != std::string::npos;
+         quote = text.find("''", quote + 1)) {
+      text.erase(quote, 1);
     }
     texts.push_back(std::move(text));
-    open = std::min(at + 1, expression.size());
+    open = std::min(close + 1, expression.size());
   }
   return texts;
 }

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kMask = "***";
 // In JSON text an escaped control character, which no secret's own text can hold.
 constexpr std::string_view kHidden = "\\u0000secret ";
-constexpr char kBare = '=';  // follows kHidden for what had no quotes
+constexpr std::string_view kBare = "=";  // follows kHidden for what had no quotes
 constexpr std::string_view kHiddenEnd = "\\u0000";
 
 uint32_t begin_of(std::string_view text) {
@@ -45,16 +45,25 @@ std::string as_json_writes(std::string_view text) {
 
 Secrets Secrets::of_run(const Pipeline& pipeline, const Json& parameters) {
   Secrets secrets;
+  Secrets later;  // what engine version 5 did not take: its numbers must stay as they were
   for (const Parameter& parameter : pipeline.parameters) {
     const Json* value = parameters.find(parameter.name);
-    if (value != nullptr && parameter.secure) {
+    if (value != nullptr && parameter.type == "SecureString") {
       secrets.add(*value);
+    } else if (value != nullptr && parameter.secure) {
+      later.add(*value);
     } else if (value != nullptr) {
-      secrets.add_marked(*value);
+      later.add_marked(*value);
     }
   }
   for (const std::string& literal : pipeline.literals) {
     secrets.add_text(literal);
+  }
+  for (const std::string& literal : pipeline.later_literals) {
+    later.add_text(literal);
+  }
+  for (const std::string& text : later.texts_) {
+    secrets.insert_as(text, kLaterNumber);
   }
   return secrets;
 }
@@ -78,16 +87,12 @@ void Secrets::add(const Json& value) {
 void Secrets::add_marked(const Json& value) {
   if (const Json* secret = marked_secret(value)) {
     add(*secret);
-    if (secret->is_bool()) {
-      add_text(secret->dump());
-      add_text(value_text(*secret));
-    }
     return;
   }
-  for (const Json& one : value.is_array() ? value.items() : Json::Array{}) {
+  for (const Json& one : items_of(&value)) {
     add_marked(one);
   }
-  for (const Json::Member& member : value.is_object() ? value.members() : Json::Object{}) {
+  for (const Json::Member& member : members_of(&value)) {
     add_marked(member.second);
   }
 }
@@ -98,13 +103,40 @@ void Secrets::add(const Secrets& more) {
   }
 }
 
-void Secrets::insert(std::string_view text) {
-  if (text.size() < kSecretBytesMin || !known_.emplace(text).second) {
+void Secrets::insert(std::string_view text) { insert_as(text, 0); }
+
+/// "true" and "false" are looked for nowhere: half of all that is told would be hidden.
+/// `first`: 0 or kLaterNumber, where the text's number is counted from. One that is known by a
+/// later number takes its own all the same, so that those after it keep theirs.
+void Secrets::insert_as(std::string_view text, int64_t first) {
+  if (text.size() < kSecretBytesMin) {
     return;
   }
-  by_begin_[begin_of(text)].push_back(std::ssize(texts_));
-  texts_.emplace_back(text);
-  bytes_max_ = std::max(bytes_max_, text.size());
+  const auto [it, fresh] = known_.try_emplace(std::string(text), std::ssize(texts_));
+  const int64_t index = it->second;
+  if (fresh) {
+    if (!equal_ignoring_case(text, "true") && !equal_ignoring_case(text, "false")) {
+      by_begin_[begin_of(text)].push_back(index);
+    }
+    texts_.emplace_back(text);
+    numbers_.push_back(-1);
+    bytes_max_ = std::max(bytes_max_, text.size());
+  }
+  int64_t& number = numbers_[static_cast<size_t>(index)];
+  if (number < 0 || (first == 0 && number >= kLaterNumber)) {
+    std::vector<int64_t>& counted = first == 0 ? counted_ : counted_later_;
+    number = first + std::ssize(counted);
+    counted.push_back(index);
+  }
+}
+
+/// The text of a number in a journal; nullptr when there is none.
+const std::string* Secrets::numbered(int64_t number) const {
+  const std::vector<int64_t>& counted = number < kLaterNumber ? counted_ : counted_later_;
+  const int64_t at = number < kLaterNumber ? number : number - kLaterNumber;
+  return at >= 0 && at < std::ssize(counted)
+             ? &texts_[static_cast<size_t>(counted[static_cast<size_t>(at)])]
+             : nullptr;
 }
 
 void Secrets::add_text(std::string_view text) {
@@ -131,12 +163,12 @@ Secrets::Match Secrets::match(std::string_view text, bool last) const {
   if (it == by_begin_.end()) {
     return found;
   }
-  for (const int64_t number : it->second) {
-    const std::string& one = texts_[static_cast<size_t>(number)];
+  for (const int64_t index : it->second) {
+    const std::string& one = texts_[static_cast<size_t>(index)];
     const bool longest =
-        found.number < 0 || one.size() > texts_[static_cast<size_t>(found.number)].size();
+        found.index < 0 || one.size() > texts_[static_cast<size_t>(found.index)].size();
     if (longest && text.starts_with(one)) {
-      found.number = number;
+      found.index = index;
     }
     found.unfinished =
         found.unfinished || (!last && one.size() > text.size() && one.starts_with(text));
@@ -144,7 +176,7 @@ Secrets::Match Secrets::match(std::string_view text, bool last) const {
   return found;
 }
 
-/// Append `text` to `out` with secrets replaced by what `with(number)` says; returns how much of it
+/// Append `text` to `out` with secrets replaced by what `with(index)` says; returns how much of it
 /// was told.
 template <typename Replace>
 size_t Secrets::replace(std::string_view text, bool last, std::string* out,
@@ -156,13 +188,13 @@ size_t Secrets::replace(std::string_view text, bool last, std::string* out,
     if (found.unfinished) {
       break;
     }
-    if (found.number < 0) {
+    if (found.index < 0) {
       ++at;
       continue;
     }
     out->append(text.substr(told, at - told));
-    *out += with(found.number);
-    at += texts_[static_cast<size_t>(found.number)].size();
+    *out += with(found.index);
+    at += texts_[static_cast<size_t>(found.index)].size();
     told = at;
   }
   out->append(text.substr(told, at - told));
@@ -171,7 +203,7 @@ size_t Secrets::replace(std::string_view text, bool last, std::string* out,
 
 bool Secrets::found_in(std::string_view text) const {
   for (size_t at = 0; !empty() && at < text.size(); ++at) {
-    if (match(text.substr(at), true).number >= 0) {
+    if (match(text.substr(at), true).index >= 0) {
       return true;
     }
   }
@@ -194,7 +226,7 @@ Json Secrets::masked_value(Json value) const {
   if (value.is_string()) {
     return Json(masked(value.string()));
   }
-  if (value.is_number() || value.is_bool()) {
+  if (value.is_number()) {
     return found_in(value.dump()) ? Json(kMask) : value;
   }
   if (value.is_array()) {
@@ -216,12 +248,16 @@ std::string Secrets::hide(std::string_view json_text) const {
   if (empty() || !value.ok()) {
     return std::string(json_text);
   }
+  const auto hidden = [&](std::string_view mark, int64_t index) {
+    const int64_t number = numbers_[static_cast<size_t>(index)];
+    return fmt::format("{}{}{}{}", kHidden, mark, number, kHiddenEnd);
+  };
   std::string out;
   const auto walk = [&](const auto& self, const Json& json) -> void {
     if (json.is_string()) {
       std::string text;
       replace(as_json_writes(json.string()), true, &text,
-              [](int64_t number) { return fmt::format("{}{}{}", kHidden, number, kHiddenEnd); });
+              [&](int64_t index) { return hidden("", index); });
       out += '"' + text + '"';
     } else if (json.is_array()) {
       out += '[';
@@ -242,8 +278,8 @@ std::string Secrets::hide(std::string_view json_text) const {
       const std::string text = json.dump();
       const Match found = match(text, true);
       const bool secret =
-          found.number >= 0 && texts_[static_cast<size_t>(found.number)].size() == text.size();
-      out += secret ? fmt::format("\"{}{}{}{}\"", kHidden, kBare, found.number, kHiddenEnd) : text;
+          found.index >= 0 && texts_[static_cast<size_t>(found.index)].size() == text.size();
+      out += secret ? '"' + hidden(kBare, found.index) + '"' : text;
     }
   };
   walk(walk, *value);
@@ -257,18 +293,20 @@ std::string Secrets::reveal(std::string_view json_text) const {
     const size_t end = begin == std::string_view::npos
                            ? begin
                            : json_text.find(kHiddenEnd, begin + kHidden.size());
-    size_t number = texts_.size();
+    const std::string* text = nullptr;
     size_t quote = 0;  // around a number or boolean, which had none
     if (end != std::string_view::npos) {
       const char* digits = json_text.data() + begin + kHidden.size();
-      quote = *digits == kBare && begin > 0 ? 1 : 0;
+      quote = *digits == kBare[0] && begin > 0 ? 1 : 0;
+      int64_t number = -1;
       std::from_chars(digits + quote, json_text.data() + end, number);
+      text = numbered(number);
     }
-    if (number >= texts_.size()) {
+    if (text == nullptr) {
       break;
     }
     out.append(json_text.substr(0, begin - quote));
-    out += texts_[number];  // found in JSON text, so as JSON writes it
+    out += *text;  // found in JSON text, so as JSON writes it
     json_text.remove_prefix(std::min(json_text.size(), end + kHiddenEnd.size() + quote));
   }
   out.append(json_text);
@@ -313,25 +351,39 @@ Result<std::string> vault_secret(std::string_view store, std::string_view name) 
   return *std::move(value);
 }
 
-bool means_secure_string(std::string_view type) {
-  constexpr size_t kFar = 3;
+std::string_view misspelt_as(const Json& object) {
+  constexpr std::string_view kSecure = "SecureString";
+  constexpr std::string_view kVault = "AzureKeyVaultSecret";
+  const std::string type = object.get_string("type");
+  if (equal_ignoring_case(type, kSecure) || equal_ignoring_case(type, kVault)) {
+    return {};
+  }
   std::string letters;
   std::ranges::copy_if(type.substr(0, 100), std::back_inserter(letters),
                        [](char c) { return c != '_' && c != '-' && c != ' ' && c != '.'; });
-  return edit_distance(lower_text(letters), "securestring") <= kFar;
+  letters = lower_text(letters);
+  // "SecretString", but not "SourceString", which a document may mean.
+  const bool secure =
+      letters.starts_with("sec") && edit_distance(letters, lower_text(kSecure)) <= 2;
+  if (secure && object.find("value") != nullptr) {
+    return kSecure;
+  }
+  const Json* store = object.find("store");
+  const bool vault = edit_distance(letters, lower_text(kVault)) <= 3 ||
+                     (store != nullptr && store->find("referenceName") != nullptr);
+  return vault && store != nullptr && object.find("secretName") != nullptr ? kVault
+                                                                           : std::string_view();
 }
 
 std::string misspelt_secret(const Json& value) {
-  const std::string type = value.get_string("type");
-  if (value.find("value") != nullptr && marked_secret(value) == nullptr &&
-      means_secure_string(type)) {
-    return type;
+  if (misspelt_as(value) == "SecureString") {
+    return value.get_string("type");
   }
   std::string found;
-  for (const Json& one : value.is_array() ? value.items() : Json::Array{}) {
+  for (const Json& one : items_of(&value)) {
     found = found.empty() ? misspelt_secret(one) : found;
   }
-  for (const Json::Member& member : value.is_object() ? value.members() : Json::Object{}) {
+  for (const Json::Member& member : members_of(&value)) {
     found = found.empty() ? misspelt_secret(member.second) : found;
   }
   return found;
@@ -351,7 +403,7 @@ bool has_marked_secret(const Json& value) {
 
 Json without_marked_secrets(Json value) {
   if (value.find("value") != nullptr &&
-      (marked_secret(value) != nullptr || means_secure_string(value.get_string("type")))) {
+      (marked_secret(value) != nullptr || misspelt_as(value) == "SecureString")) {
     value.set("value", kMask);
     return value;
   }

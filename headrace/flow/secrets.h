@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "headrace/base/export.h"
@@ -22,8 +21,13 @@ struct CallSpec;
 
 /// Shorter texts are not hidden: they stand everywhere by chance.
 inline constexpr size_t kSecretBytesMin = 4;
+/// In a journal, numbers of texts that engine version 5 did not take for secrets begin here, so
+/// that it and its journals have the same numbers as ever for those that it did.
+inline constexpr int64_t kLaterNumber = 1'000'000'000;
 
-/// Texts to be hidden. A text of several lines is hidden line by line too, and as JSON writes it.
+/// Texts to be hidden, but for "true" and "false", which say nothing by themselves and stand
+/// everywhere: a secure boolean is hidden in its own place alone. A text of several lines is hidden
+/// line by line too, and as JSON writes it.
 class HR_API Secrets {
  public:
   /// Take what is secret of a run: its secure parameters, secure values inside of others, and the
@@ -57,16 +61,23 @@ class HR_API Secrets {
  private:
   friend class SecretStream;
   struct Match {
-    int64_t number = -1;      // of the longest secret that stands there; -1: none
+    int64_t index = -1;       // of the longest secret that stands there; -1: none
     bool unfinished = false;  // the text ends inside of what may become a longer one
   };
   Match match(std::string_view text, bool last) const;
   template <typename Replace>
   size_t replace(std::string_view text, bool last, std::string* out, const Replace& with) const;
 
+  void insert_as(std::string_view text, int64_t first);
+  const std::string* numbered(int64_t number) const;
+
   std::vector<std::string> texts_;
+  std::vector<int64_t> numbers_;  // of each text, as `hide` writes it
+  // Indices of texts by number, and of those whose numbers begin at kLaterNumber.
+  std::vector<int64_t> counted_;
+  std::vector<int64_t> counted_later_;
   std::unordered_map<uint32_t, std::vector<int64_t>> by_begin_;  // by the first four bytes
-  std::unordered_set<std::string> known_;
+  std::unordered_map<std::string, int64_t> known_;               // their indices
   size_t bytes_max_ = 0;
 };
 
@@ -89,19 +100,35 @@ class HR_API SecretStream {
 HR_API bool has_marked_secret(const Json& value);
 /// The same value with "***" in their place, and in that of those whose type is misspelt.
 HR_API Json without_marked_secrets(Json value);
-/// Is `type` SecureString, or that misspelt?
-bool means_secure_string(std::string_view type);
-/// The type of an object in a value that seems to mean {"type": "SecureString", "value"} and is
-/// misspelt, so that it would be told everywhere; empty when there is none.
+/// "SecureString" or "AzureKeyVaultSecret" for an object that seems to be meant as one and is none,
+/// because its type is misspelt, so that it would be told everywhere; else empty.
+std::string_view misspelt_as(const Json& object);
+/// The type of an object anywhere in a value that is misspelt so for SecureString; empty when there
+/// is none.
 HR_API std::string misspelt_secret(const Json& value);
+
+/// Texts of a secure input that are longer are secret as a whole alone, and so is what comes behind
+/// so many parts of one call: every attempt looks for them in all that it prints.
+inline constexpr size_t kPartsBytesMax = size_t{64} << 10;
+inline constexpr size_t kPartsMax = 5000;
+
+/// Which words are programs, asked once for each: PATH is long, and every attempt has the words.
+class HR_API KnownWords {
+ public:
+  bool is_program(const std::string& word);
+
+ private:
+  std::unordered_map<std::string, bool> programs_;
+};
 
 /// Take also what the texts of a secure input are made of: the words of a command, with and without
 /// quotes, what stands beside '=', ':', '@' or a comma in them, and the texts in the expressions.
-/// Not what tells nothing: options, variables' names, words of the shell, programs and files that
-/// are there.
-HR_API void add_input_parts(const Json& properties, const Template& source, Secrets* secrets);
+/// Not what tells nothing: options in small letters, the command's own variables by name, words of
+/// the shell, programs and files that are there.
+HR_API void add_input_parts(const Json& properties, const Template& source, KnownWords* known,
+                            Secrets* secrets);
 /// All that is secret of one call, these parts among it; `properties` are the evaluated ones.
-Secrets call_secrets(const CallSpec& call, std::string_view properties);
+Secrets call_secrets(const CallSpec& call, std::string_view properties, KnownWords* known);
 /// Texts in quotes in an expression.
 std::vector<std::string> quoted_texts(std::string_view expression);
 

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "headrace/flow/pipeline.h"
+
 namespace headrace::flow {
 
 TEST_CASE("secrets are hidden wherever they stand, the longest first, short ones not") {
@@ -79,19 +81,85 @@ TEST_CASE("a vault's secret is named by an environment variable") {
   CHECK(secret.error().message().find("HEADRACE_SECRET_NO_SUCH") != std::string::npos);
 }
 
-TEST_CASE("numbers and booleans that are secret are hidden in JSON and come back as they were") {
+TEST_CASE("numbers that are secret are hidden in JSON and come back as they were") {
   Secrets secrets;
-  secrets.add_marked(*parse_json(
-      R"({"a": [{"type": "securestring", "value": 98.7612}, {"type": "SecureString", "value": true}]})"));
+  secrets.add_marked(*parse_json(R"({"a": [{"type": "securestring", "value": 98.7612}]})"));
   const Json item =
       *parse_json(R"({"n": 98.7612, "t": "98.7612", "b": true, "other": [1234, false]})");
 
   const std::string hidden = secrets.hide(item.dump());
 
   CHECK(hidden.find("98.7612") == std::string::npos);
-  CHECK(hidden.find("true") == std::string::npos);
   CHECK(parse_json(hidden).ok());
   CHECK(secrets.reveal(hidden) == item.dump());
+}
+
+TEST_CASE("a boolean that is secret hides no other") {
+  Secrets secrets;
+  secrets.add_marked(*parse_json(R"({"type": "SecureString", "value": true})"));
+  secrets.add_text("True");
+  const Json item = *parse_json(R"({"b": true, "t": "it is True"})");
+
+  CHECK(secrets.masked("true, True") == "true, True");
+  CHECK(secrets.masked_value(item) == item);
+  CHECK(secrets.hide(item.dump()) == item.dump());
+}
+
+TEST_CASE("numbers of secrets in a journal do not depend on kinds that came later") {
+  const auto factory = load_factory_text("p.json", R"json({"name": "p", "properties": {
+      "parameters": {"cfg": {"type": "Object"}, "tok": {"type": "SecureString"},
+                     "pin": {"type": "Int", "defaultValue": {"type": "SecureString", "value": 1}}},
+      "activities": [{"name": "a", "type": "Custom", "typeProperties": {"command": "true",
+        "extendedProperties": {"n": {"type": "SecureString", "value": 771177},
+                               "deep": {"type": "SecureString", "value": ["deep-text"]},
+                               "s": {"type": "SecureString", "value": "literal-text"}}}}]}})json");
+  REQUIRE(factory.ok());
+  const Json parameters = *parse_json(R"({"tok": "token-text", "pin": 4711471,
+      "cfg": {"key": {"type": "SecureString", "value": "config-text"}}})");
+
+  Secrets secrets = Secrets::of_run(*factory->pipelines[0], parameters);
+  secrets.add_text("deep-text");    // as an output's would be: a number of its own
+  secrets.add_text("output-text");  // and those after it go on from there
+
+  const auto hidden = [](const std::string& number) {
+    return "\"\\u0000secret " + number + "\\u0000\"";
+  };
+  CHECK(secrets.hide(R"("token-text")") == hidden("0"));
+  CHECK(secrets.hide(R"("literal-text")") == hidden("1"));
+  CHECK(secrets.hide(R"("deep-text")") == hidden("2"));
+  CHECK(secrets.hide(R"("output-text")") == hidden("3"));
+  for (const char* later : {R"("config-text")", R"("x771177")", "771177", "4711471"}) {
+    CAPTURE(later);
+    const std::string text = secrets.hide(later);
+    CHECK(text.find("secret") != std::string::npos);
+    CHECK(text.find("100000000") != std::string::npos);
+    CHECK(secrets.reveal(text) == later);
+  }
+}
+
+TEST_CASE("what is long in a secure input is not taken apart, and no more than a bound is") {
+  const Template none;
+  KnownWords known;
+  std::string words;
+  for (int i = 0; i < 20'000; ++i) {
+    words += " word" + std::to_string(i);
+  }
+  Secrets secrets;
+  add_input_parts(Json::object({{"long", words}, {"command", "login -u me:pa55word"}}), none,
+                  &known, &secrets);
+  CHECK(secrets.found_in("pa55word"));
+  CHECK_FALSE(secrets.found_in("word17"));
+
+  Json many = Json::object({{"z", "last9one"}});
+  for (int i = 0; i < 20; ++i) {
+    many.set("k" + std::to_string(i), words.substr(0, kPartsBytesMax - 1));
+  }
+  many.set("command", "login -u me:pa55word");
+  Secrets bounded;
+  add_input_parts(many, none, &known, &bounded);
+  CHECK(bounded.found_in("pa55word"));
+  CHECK(bounded.found_in("last9one"));
+  CHECK(bounded.texts().size() <= 2 * kPartsMax);
 }
 
 TEST_CASE("what a value marks as secure goes out of it, also where the type is misspelt") {

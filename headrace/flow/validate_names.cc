@@ -8,6 +8,7 @@
 #include "headrace/flow/pipeline.h"
 #include "headrace/flow/pipeline_check_internal.h"
 #include "headrace/flow/text.h"
+#include "headrace/flow/value.h"
 
 namespace headrace::flow {
 
@@ -30,16 +31,6 @@ const std::map<std::string, Names, std::less<>>& control_properties() {
       {"Fail", {"message", "errorCode"}},
   };
   return kProperties;
-}
-
-// By reference: a value may be the whole document, and is asked for at every level.
-const Json::Array& items_of(const Json* json) {
-  static const Json::Array kNone;
-  return json != nullptr && json->is_array() ? json->items() : kNone;
-}
-const Json::Object& members_of(const Json* json) {
-  static const Json::Object kNone;
-  return json != nullptr && json->is_object() ? json->members() : kNone;
 }
 
 class NameChecker {
@@ -90,16 +81,11 @@ class NameChecker {
     for (const Json& one : items_of(&json)) {
       misspelt_secrets(one);
     }
-    const std::string type = json.get_string("type");
-    const bool secure = json.find("value") != nullptr && means_secure_string(type) &&
-                        !equal_ignoring_case(type, "SecureString");
-    const bool vault = json.find("secretName") != nullptr && json.find("store") != nullptr &&
-                       !equal_ignoring_case(type, "AzureKeyVaultSecret") && !secure;
-    if (secure || vault) {
-      add(Severity::error, "E-SECRET",
-          json.find("type") != nullptr ? json.find("type")->offset() : json.offset(),
-          fmt::format("an object of type '{}' would be no secret; did you mean '{}'?", type,
-                      secure ? "SecureString" : "AzureKeyVaultSecret"));
+    if (const std::string_view meant = misspelt_as(json); !meant.empty()) {
+      const Json* type = json.find("type");
+      add(Severity::error, "E-SECRET", type != nullptr ? type->offset() : json.offset(),
+          fmt::format("an object of type '{}' would be no secret; did you mean '{}'?",
+                      json.get_string("type"), meant));
     }
     for (const Json::Member& member : members_of(&json)) {
       misspelt_secrets(member.second);
@@ -258,13 +244,12 @@ bool abbreviates(std::string_view shorter, std::string_view longer) {
   return at == shorter.size() && 2 * shorter.size() >= longer.size();
 }
 
-/// The name that is likely meant, also by other words of it ("retries", "policies", "params").
+/// The name that may be meant by other words of it ("retries", "policies", "params").
 std::optional<std::string> meant_name(const std::string& name, const Names& known) {
   constexpr size_t kLettersMin = 4;
-  const auto nearest = nearest_name(name, known);
   const std::string lower = lower_text(name);
-  if (nearest || lower.size() < kLettersMin || lower.size() > 100) {
-    return nearest;
+  if (lower.size() < kLettersMin || lower.size() > 100) {
+    return std::nullopt;
   }
   std::optional<std::string> best;
   size_t best_distance = lower.size() / 2 + 1;
@@ -286,14 +271,15 @@ Diagnostic unknown_member(const std::string& owner, const std::string& name,
                           const std::vector<std::string>& known, std::string where) {
   // A letter or two away from a name that counts: what it says would be passed over in silence.
   constexpr size_t kMisspelt = 2;
-  const auto nearest = meant_name(name, known);
+  const auto nearest = nearest_name(name, known);
   const bool misspelt =
       nearest && edit_distance(lower_text(name), lower_text(*nearest)) <= kMisspelt;
+  const auto meant = nearest ? nearest : meant_name(name, known);  // for the sentence alone
   return {misspelt ? Severity::error : Severity::warning, misspelt ? "E-PROPERTY" : "W-PROPERTY",
           std::move(where),
-          fmt::format("{} does not know the property '{}'{}", owner, name,
-                      nearest ? "; did you mean '" + *nearest + "'?"
-                              : "; known are: " + name_list(known, 20))};
+          fmt::format(
+              "{} does not know the property '{}'{}", owner, name,
+              meant ? "; did you mean '" + *meant + "'?" : "; known are: " + name_list(known, 20))};
 }
 
 void check_member_names(const Pipeline& pipeline, std::vector<Diagnostic>* diagnostics) {

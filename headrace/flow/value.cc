@@ -19,6 +19,16 @@ void append_value_text(const Json& value, std::string* out) {
   }
 }
 
+const Json::Array& items_of(const Json* json) {
+  static const Json::Array kNone;
+  return json != nullptr && json->is_array() ? json->items() : kNone;
+}
+
+const Json::Object& members_of(const Json* json) {
+  static const Json::Object kNone;
+  return json != nullptr && json->is_object() ? json->members() : kNone;
+}
+
 std::string value_text(const Json& value) {
   std::string out;
   append_value_text(value, &out);

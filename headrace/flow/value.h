@@ -35,6 +35,11 @@ class Value {
   Json owned_;
 };
 
+/// Elements of an array and members of an object; none of what is no such value. By reference: a
+/// value may be a whole document, and is asked for at every level.
+const Json::Array& items_of(const Json* json);
+const Json::Object& members_of(const Json* json);
+
 /// Text as interpolation, `concat` and `string` write it: strings as they are, null empty, booleans
 /// `True` and `False`, arrays and objects as compact JSON.
 std::string value_text(const Json& value);

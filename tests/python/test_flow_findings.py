@@ -272,3 +272,20 @@ def test_an_unknown_property_is_answered_with_what_may_be_meant(
 
     assert len(found) == 1
     assert f"did you mean '{meant}'?" in found[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("note", "W-PROPERTY"),  # two letters of four: "name" is a guess
+        ("kind", "W-PROPERTY"),
+        ("typed", "E-PROPERTY"),
+        ("polciy", "E-PROPERTY"),
+    ],
+)
+def test_a_name_is_an_error_only_when_it_is_close_to_a_known_one(
+    run_headrace: Run, tmp_path: Path, name: str, code: str
+) -> None:
+    found = findings(run_headrace, tmp_path, document({**custom("exit 0"), name: "x"}))
+
+    assert [one["code"] for one in found] == [code]

@@ -286,7 +286,10 @@ def test_secrets_of_items_and_of_the_document_outlive_a_killed_engine(
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 30
-    while not (tmp_path / "begun").exists():
+    printed = tmp_path / "run/workers"  # a killed worker may leave behind what it has not read yet
+    while not (tmp_path / "begun").exists() or not any(
+        log.read_text() for log in printed.glob("*.log")
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     engine.kill()
@@ -589,6 +592,7 @@ def test_a_secure_number_is_as_secret_as_a_text(
 
 
 def test_a_secure_bool_is_not_in_the_journal(run_headrace: Run, tmp_path: Path) -> None:
+    """By its place: as a text it would mask every other True."""
     write(
         tmp_path,
         custom(
@@ -601,7 +605,8 @@ def test_a_secure_bool_is_not_in_the_journal(run_headrace: Run, tmp_path: Path) 
     done = run(run_headrace, tmp_path)
 
     assert done.returncode == 0, done.stderr
-    assert log_of(tmp_path, "A") == "got ***\n"
+    assert log_of(tmp_path, "A") == "got True\n"
+    assert b'"parameters":{"k":null}' in (tmp_path / "run/journal").read_bytes()
     assert b'\\"defaultValue\\": \\"***\\"' in (tmp_path / "run/journal").read_bytes()
 
 
@@ -776,8 +781,205 @@ def test_a_misspelt_secret_is_refused_and_its_value_not_told(
     for kind_of in ("Object", "Int", "String"):
         write(tmp_path, custom("A", "true"), parameters={"p": {"type": kind_of}})
         (tmp_path / "values.json").write_text(json.dumps({"p": literal}))
-        done = run(run_headrace, tmp_path, "-P", "values.json")
+        for words in (("-P", "values.json"), ("-p", "p=" + json.dumps(literal))):
+            done = run(run_headrace, tmp_path, *words)
+            assert done.returncode == 2, done.stderr
+            assert SECRET not in done.stdout + done.stderr
+            assert "SecureString" in done.stderr
+    for kind_of, value in (("Object", {"key": literal}), ("Array", [literal])):
+        write(tmp_path, custom("A", "true"), parameters={"p": {"type": kind_of}})
+        done = run(run_headrace, tmp_path, "-p", "p=" + json.dumps(value))
         assert done.returncode == 2, done.stderr
         assert SECRET not in done.stdout + done.stderr
-        assert "SecureString" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_text_that_holds_a_secure_value_is_refused_for_a_string(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    """It would be kept and told: it is text, and no object that is one of them."""
+    for kind in ("String", "Int"):
+        write(tmp_path, custom("A", "true"), parameters={"p": {"type": kind}})
+        for value in (NESTED, [{"key": NESTED}]):
+            done = run(run_headrace, tmp_path, "-p", "p=" + json.dumps(value))
+            assert done.returncode == 2, done.stderr
+            assert SECRET not in done.stdout + done.stderr
+            assert "SecureString" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+    write(tmp_path, custom("A", "true"), parameters={"p": {"type": "SecureString"}})
+    done = run(run_headrace, tmp_path, "-p", "p=" + json.dumps(NESTED))
+    assert done.returncode == 0, done.stderr
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"store": "berlin", "secretName": "k"},
+        {"type": "SourceString", "value": "kept"},
+        {"type": "SecondaryString", "value": "kept"},
+    ],
+)
+def test_what_only_looks_a_bit_like_a_secret_is_none(
+    run_headrace: Run, tmp_path: Path, value: dict[str, str]
+) -> None:
+    write(tmp_path, custom("A", "true", properties={"extendedProperties": {"k": value}}))
+
+    done = run_headrace("flow", "validate", "pipeline.json", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout
+    assert "E-SECRET" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": "AzureKeyVaultSecrt", "store": {"referenceName": "kv"}, "secretName": "k"},
+        {"type": "AzureKeyVault", "store": {"referenceName": "kv"}, "secretName": "k"},
+        {"store": {"referenceName": "kv"}, "secretName": "k"},
+        {"type": "azure-key-vault-secret", "store": "kv", "secretName": "k"},
+    ],
+)
+def test_a_misspelt_secret_of_a_key_vault_is_refused(
+    run_headrace: Run, tmp_path: Path, value: dict[str, Any]
+) -> None:
+    write(tmp_path, custom("A", "true", properties={"extendedProperties": {"k": value}}))
+
+    done = run_headrace("flow", "validate", "pipeline.json", cwd=tmp_path)
+
+    assert done.returncode == 2, done.stdout
+    assert "did you mean 'AzureKeyVaultSecret'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "secret"),
+    [
+        ("printf '%s\\n' '$ecretpass1'", "$ecretpass1"),
+        ("printf '%s\\n' \\$ecretpass1", "$ecretpass1"),
+        ("printf '%s\\n' it\"'\"s '$HOME'", "$HOME"),
+        ("printf '%s\\n' --plainPASS9", "--plainPASS9"),
+        ("printf '%s\\n' HEADRACE_mypass9", "HEADRACE_mypass9"),
+        ("printf '%s\\n' HR_PARAM_mypass9", "HR_PARAM_mypass9"),
+        ('printf "%s\\n" "${none:-fallb4ck}"', "fallb4ck"),
+        ('printf "%s\\n" "$undeclared" \'$undeclared\'', "$undeclared"),
+    ],
+)
+def test_a_password_that_looks_like_a_name_is_no_name(
+    run_headrace: Run, tmp_path: Path, command: str, secret: str
+) -> None:
+    write(tmp_path, custom("A", command, policy={"secureInput": True}))
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "***" in log_of(tmp_path, "A")
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr, secret=secret) == []
+
+
+def test_names_of_what_a_command_is_given_and_its_options_are_told(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    names = "HR_PARAM_k HEADRACE_RUN_ID --dry-run"
+    write(
+        tmp_path,
+        custom(
+            "A",
+            f'printf "%s\\n" "$HR_PARAM_k" >/dev/null; echo {names}; echo "\\$HR_PARAM_k"',
+            properties={"extendedProperties": {"k": "v4lue9"}},
+            policy={"secureInput": True},
+        ),
+    )
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert names in log_of(tmp_path, "A")
+
+
+def test_a_long_secure_input_does_not_hold_up_the_engine(run_headrace: Run, tmp_path: Path) -> None:
+    """1.8 MB of words that differ, for each of four attempts: 8 s each without a bound."""
+    each = {
+        "name": "each",
+        "type": "ForEach",
+        "typeProperties": {
+            "items": "@range(0, 4)",
+            "activities": [
+                custom(
+                    "A",
+                    "echo '$ecretpass1'",
+                    properties={"note": "@pipeline().parameters.long"},
+                    policy={"secureInput": True},
+                )
+            ],
+        },
+    }
+    write(tmp_path, each, parameters={"long": {"type": "String"}})
+    words = " ".join(f"w{i:07d}" for i in range(200_000))
+    (tmp_path / "values.json").write_text(json.dumps({"long": words}))
+
+    begin = time.monotonic()
+    done = run(run_headrace, tmp_path, "-P", "values.json", "--slots", "1")
+
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begin < 8
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr, secret="ecretpass1") == []
+
+
+def test_a_secure_bool_masks_no_other_true(run_headrace: Run, tmp_path: Path) -> None:
+    secure = {"type": "SecureString", "value": True}
+    write(
+        tmp_path,
+        custom(
+            "A",
+            "echo '##headrace-output {\"ok\": true}'; echo is true and True",
+            properties={"extendedProperties": {"s": secure}},
+        ),
+        parameters={"p": {"type": "Object", "defaultValue": {"x": secure}}},
+    )
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "is true and True" in log_of(tmp_path, "A")
+    state = json.loads(run_headrace("flow", "status", "run", "--json", cwd=tmp_path).stdout)
+    assert state["activities"][0]["output"]["customOutput"] == {"ok": True}
+    assert state["parameters"] == {"p": {"x": {"type": "SecureString", "value": "***"}}}
+    journal = (tmp_path / "run/journal").read_bytes()
+    assert b'"parameters":{"p":{"x":{"type":"SecureString","value":"***"}}}' in journal
+    assert b'\\"value\\": true' not in journal
+
+
+def test_the_cases_of_a_secure_switch_are_not_in_the_journal(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    write(
+        tmp_path,
+        {
+            "name": "S",
+            "type": "Switch",
+            "typeProperties": {
+                "on": f"@concat('{SECRET[:3]}', '{SECRET[3:]}')",
+                "cases": [
+                    {"value": "zz9other", "activities": [custom("one", "exit 1")]},
+                    {"value": SECRET, "activities": [custom("two", "true")]},
+                ],
+            },
+            "policy": {"secureInput": True},
+        },
+    )
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+    assert leaks(run_headrace, tmp_path, secret="zz9other") == []
+    state = json.loads(run_headrace("flow", "status", "run", "--json", cwd=tmp_path).stdout)
+    assert [one["path"] for one in state["activities"] if one["status"] == "Succeeded"] == [
+        "S",
+        "S/two",
+    ]
+    (tmp_path / "run/secrets.json").unlink()  # what is left is a pipeline all the same
+    shown = run_headrace("flow", "status", "run", cwd=tmp_path)
+    assert "secrets.json" in shown.stderr
+    assert "not valid" not in shown.stderr

@@ -102,8 +102,8 @@ struct Tensor {
 /// The portable form (docs/formats/forecast-model.md). The header has the fields `kind` (the
 /// method), `frequency`, `horizon`, `context`, `season`, `lags`, `features`, `cardinalities`,
 /// `dictionaries`, `scale`, `distribution`, `network`, `members`, `instruction_set`, `options`,
-/// `training`, `seen_items`, `columns`. Tensors carry torch's names; those of members after the first begin with
-/// "member.N.". Equal models give equal headers and tensors.
+/// `training`, `seen_items`, `columns`. Tensors carry torch's names; those of members after the
+/// first begin with "member.N.". Equal models give equal headers and tensors.
 struct ModelData {
   Json header;
   std::vector<Tensor> tensors;

@@ -68,7 +68,8 @@ std::vector<uint32_t> joined(const std::vector<uint32_t>& a, const std::vector<u
 
 /// Whether it is certain that the model was not trained on a series of this id.
 bool never_met(const Model& model, const Series& series) {
-  return !model.seen_items.empty() && !std::ranges::binary_search(model.seen_items, hash_of(series));
+  return !model.seen_items.empty() &&
+         !std::ranges::binary_search(model.seen_items, hash_of(series));
 }
 
 }  // namespace

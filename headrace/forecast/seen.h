@@ -29,7 +29,8 @@ HR_API int unseen_windows(const Model& model, const Series& series, int horizon,
 
 /// Say in `model->training` what it was fitted to: "left_out", steps at the end of each series, and
 /// "values_end_us", the stamp after the last value of any; in `model->seen_items`, of a
-/// global model, which. What `warm` has seen, where the weights started from it, these have seen too.
+/// global model, which. What `warm` has seen, where the weights started from it, these have seen
+/// too.
 void note_seen(std::span<const Series* const> series, const TrainOptions& resolved,
                const Model* warm, Model* model);
 

@@ -170,17 +170,17 @@ int fair_windows(const forecast::Series& series, const LocalPlan& plan,
     return windows;
   }
   if (fair > 0) {
-    outcome->notes.push_back(
-        fmt::format("{} has seen {} of {}: compared on the newest {}", whose, windows - fair,
-                    last_windows(windows), fair == 1 ? "alone" : std::to_string(fair)));
+    outcome->notes.push_back(fmt::format("{} has seen {} of {}: compared on the newest {}", whose,
+                                         windows - fair, last_windows(windows),
+                                         fair == 1 ? "alone" : std::to_string(fair)));
     return fair;
   }
   std::erase_if(*candidates, [&](const auto& one) { return one.model == plan.global; });
   outcome->notes.push_back(fmt::format(
       "{} has seen {} and is left out of the comparison{}; trained "
       "with validation_windows {} and no refit it competes",
-      whose, last_windows(windows), plan.warm_start ? ", which flatters the local model that starts from it" : "",
-      windows));
+      whose, last_windows(windows),
+      plan.warm_start ? ", which flatters the local model that starts from it" : "", windows));
   return windows;
 }
 

@@ -206,6 +206,21 @@ Result<Json> predict_json(const Arguments& arguments) {
   return given;
 }
 
+/// The registry that the models go to, which can be written. A place where the system has none is
+/// wrong input, as the place of any other output.
+Result<registry::Registry> make_registry(const std::string& told) {
+  HR_TRY(const base::Path folder, registry::registry_path(told));
+  auto made = registry::Registry::open(folder);
+  const Result<void> writable =
+      made.ok() ? made->check_writable() : Result<void>(std::move(made).error());
+  if (writable.ok()) {
+    return made;
+  }
+  const Error& error = writable.error();
+  const bool place = error.code() == Errc::io || error.code() == Errc::already_exists;
+  return place ? Error{Errc::invalid_argument, error.message()} : error;
+}
+
 Result<int> train_global(const Arguments& arguments) {
   HR_TRY(std::string name, model_name(arguments));
   HR_TRY(predict_json(arguments));
@@ -218,8 +233,7 @@ Result<int> train_global(const Arguments& arguments) {
   HR_TRY(check_start(warm, options, forecast::Scope::global, spec));
   HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
   const base::Micros started = base::system_clock().wall();
-  HR_TRY(auto registry, registry::Registry::open(folder));
-  HR_TRY(registry.check_writable());
+  HR_TRY(auto registry, make_registry(arguments.text("registry")));
   HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
   HR_TRY(const auto table, jobs::load_series(spec));
   print_lines(table.set.notes);
@@ -301,16 +315,11 @@ Result<void> settle_actuals(jobs::ForecastPipeline* spec) {
   for (auto* covariates : {&read.categories, &read.static_reals, &read.dynamic_reals}) {
     covariates->clear();  // an evaluation reads none
   }
-  auto checked = jobs::check_table(read);
-  return checked.ok() ? std::move(checked)
-                      : std::move(std::move(checked).error().add_context("actuals"));
-}
-
-/// The registry that the models go to, ready to be written.
-Result<void> make_registry(const std::string& told) {
-  HR_TRY(const base::Path folder, registry::registry_path(told));
-  HR_TRY(const auto registry, registry::Registry::open(folder));
-  return registry.check_writable();
+  jobs::TableSpec past = spec->table;
+  for (auto* covariates : {&past.categories, &past.static_reals, &past.dynamic_reals}) {
+    covariates->clear();
+  }
+  return jobs::check_actuals(read, past);
 }
 
 /// Write the pipeline of this training and run it as `headrace flow run` would.

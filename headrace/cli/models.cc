@@ -402,9 +402,20 @@ class QueryLimit {
   }
 
  private:
+  static constexpr base::Micros kGrace{1'000'000};
+  enum class End : uint8_t { done, interrupted, late };
+
   void watch() {
+    const End end = wait_for_end();
+    if (end == End::late) {
+      tell_late();
+    }
+    if (end != End::done) {
+      std::_Exit(end == End::late ? kExitFailed : kExitInterrupted);
+    }
+  }
+  End wait_for_end() HR_EXCLUDES(mu_) {
     constexpr base::Micros kLook{100'000};
-    constexpr base::Micros kGrace{1'000'000};
     const base::Micros begin = now();
     std::optional<base::Micros> stopped;
     const base::MutexLock lock(mu_);
@@ -414,15 +425,26 @@ class QueryLimit {
         stopped = now();
       }
       if (stopped && now() - *stopped > kGrace) {
-        std::_Exit(kExitInterrupted);
+        return End::interrupted;
       }
       const double late = std::chrono::duration<double>(now() - begin - kGrace).count();
       if (seconds_ > 0.0 && late > seconds_) {
-        const int code = report_error(registry::select_timeout(seconds_), json_);
-        std::fflush(stdout);
-        std::_Exit(code);
+        return End::late;
       }
     }
+    return End::done;
+  }
+  /// On a thread that may be left behind: a pipe that nobody reads would keep it for ever.
+  void tell_late() HR_EXCLUDES(mu_) {
+    teller_.emplace("query limit told", [this] {
+      report_error(registry::select_timeout(seconds_), json_);
+      std::fflush(stdout);
+      const base::MutexLock lock(mu_);
+      told_ = true;
+      changed_.notify_all();
+    });
+    const base::MutexLock lock(mu_);
+    changed_.wait_for(mu_, kGrace, [this]() HR_NO_THREAD_SAFETY_ANALYSIS { return told_; });
   }
   static base::Micros now() { return base::system_clock().monotonic(); }
 
@@ -431,7 +453,9 @@ class QueryLimit {
   base::Mutex mu_;  // leaf
   base::CondVar changed_;
   bool done_ HR_GUARDED_BY(mu_) = false;
-  base::Thread thread_;  // last: it uses the others
+  bool told_ HR_GUARDED_BY(mu_) = false;
+  std::optional<base::Thread> teller_;  // never joined: the process ends before
+  base::Thread thread_;                 // last: it uses the others
 };
 
 Result<int> run_sql(const Arguments& arguments) {

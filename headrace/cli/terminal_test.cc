@@ -225,6 +225,11 @@ TEST_CASE("control characters are shown, not sent to the terminal") {
   // What turns the direction of text, separates lines or is not seen; joiners stay.
   CHECK(printable("a\u202Ecod.exe\u2066 \u200B\u2028\uFEFF\u00AD") ==
         R"(a\u202ecod.exe\u2066 \u200b\u2028\ufeff\u00ad)");
+  // Signs of Arabic, Syriac and Kaithi that stand over the digits or letters after them are seen.
+  for (const char* sign : {"\u0600", "\u0605", "\u06DD", "\u070F", "\u08E2", "\U000110BD"}) {
+    CHECK(printable(sign) == sign);
+  }
+  CHECK(printable("\u061C") == R"(\u061c)");
   CHECK(printable("x\U000E0041", true) == R"(x\U000e0041)");
   CHECK(printable("\u0645\u06CC\u200C\u062E \U0001F468\u200D\U0001F469") ==
         "\u0645\u06CC\u200C\u062E \U0001F468\u200D\U0001F469");

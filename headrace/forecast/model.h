@@ -86,6 +86,9 @@ struct Model {
   std::string instruction_set;  ///< that trained it: other sets give other last bits
   Json options;                 ///< as resolved for training
   Json training;                ///< steps, best_step, loss, seconds, epochs, ...
+  /// Of a global model: hashes of the ids of the series it was trained on, ascending
+  /// (`forecast/seen.h`). Empty: not known, and of local models.
+  std::vector<uint32_t> seen_items;
   ColumnNames columns;  ///< of the table it was trained on: what a forecast reads by default
 };
 
@@ -99,8 +102,8 @@ struct Tensor {
 /// The portable form (docs/formats/forecast-model.md). The header has the fields `kind` (the
 /// method), `frequency`, `horizon`, `context`, `season`, `lags`, `features`, `cardinalities`,
 /// `dictionaries`, `scale`, `distribution`, `network`, `members`, `instruction_set`, `options`,
-/// `training`, `columns`. Tensors carry torch's names; those of members after the first begin with
-/// "member.N.". Equal models give equal headers and tensors.
+/// `training`, `seen_items`, `columns`. Tensors carry torch's names; those of members after the
+/// first begin with "member.N.". Equal models give equal headers and tensors.
 struct ModelData {
   Json header;
   std::vector<Tensor> tensors;

@@ -2,6 +2,7 @@
 // A model's header: written as JSON, read back with checks.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
 
 #include "headrace/forecast/model_header_internal.h"
@@ -224,6 +225,33 @@ Result<void> read_spec(const Json& header, Model* model) {
   return read_scale(*scale, model);
 }
 
+/// Hashes of ids, eight hex digits each: a list of numbers would be twice as long.
+std::string hashes_text(const std::vector<uint32_t>& hashes) {
+  std::string out;
+  for (const uint32_t hash : hashes) {
+    out += fmt::format("{:08x}", hash);
+  }
+  return out;
+}
+
+std::vector<uint32_t> read_hashes(HeaderReader* reader, std::string_view name) {
+  constexpr size_t kDigits = 8;
+  const std::string text = reader->text(name);
+  std::vector<uint32_t> out;
+  for (size_t at = 0; at < text.size(); at += kDigits) {
+    const std::string_view one = std::string_view(text).substr(at, kDigits);
+    uint32_t hash = 0;
+    const auto [stop, code] = std::from_chars(one.data(), one.data() + one.size(), hash, 16);
+    const bool whole = code == std::errc() && stop == one.data() + kDigits;
+    if (!whole || (!out.empty() && hash <= out.back())) {
+      reader->fail(name, "is no text of ascending numbers of eight hex digits each");
+      return {};
+    }
+    out.push_back(hash);
+  }
+  return out;
+}
+
 /// What a bundle keeps per item beside the shared header.
 void read_item_scalars(const Json& header, Model* model) {
   const Json* item = header.find("item");
@@ -292,6 +320,9 @@ Json model_header(const Model& model, bool with_item_numbers) {
   if (with_item_numbers) {
     header.set("naive_share", model.naive_share);
     header.set("training", model.training);
+    if (!model.seen_items.empty()) {
+      header.set("seen_items", hashes_text(model.seen_items));
+    }
   }
   return header;
 }
@@ -315,6 +346,9 @@ Result<Model> read_model_header(const Json& header, int64_t* members) {
   }
   if (const Json* training = header.find("training"); training != nullptr) {
     model.training = *training;
+  }
+  if (header.find("seen_items") != nullptr) {
+    model.seen_items = read_hashes(&reader, "seen_items");
   }
   if (header.find("columns") != nullptr) {
     if (const Json* columns = reader.field("columns", Json::Kind::object); columns != nullptr) {

@@ -143,6 +143,21 @@ TEST_CASE("every header field that is taken away or spoilt is named") {
   }
 }
 
+TEST_CASE("ids that a model has seen are read as they were written, or named") {
+  Model model = small_model(1);
+  model.seen_items = {0, 0x1234, 0xFFFFFFFF};
+  const ModelData data = to_data(model);
+  CHECK(data.header.get_string("seen_items") == "0000000000001234ffffffff");
+  CHECK(from_data(data).value().seen_items == model.seen_items);
+  for (const char* spoilt : {"0000000", "0000123400000000", "0000123400001234", "0000123g"}) {
+    ModelData broken = data;
+    broken.header.set("seen_items", spoilt);
+    std::string message;
+    CHECK(code_of(broken, &message) == Errc::corrupt);
+    CHECK(message.find("seen_items") != std::string::npos);
+  }
+}
+
 TEST_CASE("names of torch with a prefix are read, unknown ones are passed over") {
   const Model model = small_model(1);
   const NetworkShape shape = model.spec.shape();

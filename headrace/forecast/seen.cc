@@ -2,7 +2,12 @@
 #include "headrace/forecast/seen.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/checksum.h"
 
 namespace headrace::forecast {
 
@@ -28,9 +33,51 @@ int64_t values_end(const Model& model) {
   return told == 0 ? kUnknown : told;
 }
 
+void join_bounds(const Model& other, Model* model) {
+  const int64_t steps = std::min(left_out(*model), left_out(other));
+  const int64_t end = std::max(values_end(*model), values_end(other));
+  model->training.set(kLeftOut, steps);
+  model->training.set(kEnd, end == kUnknown ? int64_t{0} : end);
+}
+
+/// A few bits will do: of two ids with one hash the unseen one counts as seen, and is left out.
+uint32_t hash_of(const Series& series) { return static_cast<uint32_t>(base::xxh3_64(series.id)); }
+
+/// Ascending; nothing of more than a model remembers.
+std::vector<uint32_t> hashes_of(std::span<const Series* const> series) {
+  std::vector<uint32_t> out;
+  if (series.size() <= kSeenItemsMax) {
+    out.reserve(series.size());
+    for (const Series* s : series) {
+      out.push_back(hash_of(*s));
+    }
+  }
+  std::ranges::sort(out);
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+/// Of both; nothing where one is not known, or too many come together.
+std::vector<uint32_t> joined(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
+  std::vector<uint32_t> out;
+  if (!a.empty() && !b.empty()) {
+    std::ranges::set_union(a, b, std::back_inserter(out));
+  }
+  return out.size() > kSeenItemsMax ? std::vector<uint32_t>() : out;
+}
+
+/// Whether it is certain that the model was not trained on a series of this id.
+bool never_met(const Model& model, const Series& series) {
+  return !model.seen_items.empty() &&
+         !std::ranges::binary_search(model.seen_items, hash_of(series));
+}
+
 }  // namespace
 
 int64_t seen_until(const Model& model, const Series& series) {
+  if (never_met(model, series)) {
+    return series.stamp(0);
+  }
   // Both are bounds: the first grows with the data, the second is of the longest series.
   return std::min(values_end(model), series.stamp(series.length() - left_out(model)));
 }
@@ -62,13 +109,21 @@ void note_seen(std::span<const Series* const> series, const TrainOptions& resolv
   }
   model->training.set(kLeftOut, steps);
   model->training.set(kEnd, end);
+  const bool of_all = model->training.get_string("scope") == "global";
+  model->seen_items = of_all ? hashes_of(series) : std::vector<uint32_t>();
+  if (warm != nullptr && !model->seen_items.empty()) {
+    std::vector<uint32_t> both = joined(model->seen_items, warm->seen_items);
+    const bool more = both.size() > model->seen_items.size();
+    model->seen_items = std::move(both);
+    if (more) {  // series that are not among these: the bounds are to hold of them too
+      join_bounds(*warm, model);
+    }
+  }
 }
 
 void join_seen(const Model& other, Model* model) {
-  const int64_t steps = std::min(left_out(*model), left_out(other));
-  const int64_t end = std::max(values_end(*model), values_end(other));
-  model->training.set(kLeftOut, steps);
-  model->training.set(kEnd, end == kUnknown ? int64_t{0} : end);
+  join_bounds(other, model);
+  model->seen_items = joined(model->seen_items, other.seen_items);
 }
 
 }  // namespace headrace::forecast

@@ -18,13 +18,20 @@ namespace headrace::jobs {
 HR_API Result<std::string> actuals_url(const std::string& url, const std::string& metadata = {});
 
 /// Rows of a wide CSV have no stamps. Without a start of their own each begins right after the
-/// item's series in `history`; one that repeats that series, or half of it and more, begins with
-/// it: a file that holds the past alone is not taken for what came.
-HR_API void continue_history(const forecast::SeriesSet& history, forecast::SeriesSet* actuals);
+/// item's series in `history`. Where rows repeat that series, or half of it and more, all of the
+/// table begins with it: a file that holds the past alone is not taken for what came.
+/// `invalid_argument`, naming items: some rows repeat the past and others do not, or all that there
+/// are may as well go on with the past's own pattern.
+HR_API Result<void> continue_history(const forecast::SeriesSet& history,
+                                     forecast::SeriesSet* actuals);
 
 /// `load_series` of the table at `actuals_url(spec.url)`, by the frequency of `history` where none
 /// is told, with `continue_history` for a wide CSV without `spec.start`.
 HR_API Result<SeriesTable> load_actuals(TableSpec spec, const forecast::SeriesSet& history,
                                         const std::vector<std::string>& items = {});
+
+/// What `load_actuals` would refuse whatever is forecast: to be asked before hours of work. A wide
+/// table without `actuals.start` is read beside `past`, of others the columns are looked at.
+HR_API Result<void> check_actuals(const TableSpec& actuals, const TableSpec& past);
 
 }  // namespace headrace::jobs

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "headrace/base/log.h"
 #include "headrace/lake/series.h"
 #include "headrace/lake/table.h"
 #include "headrace/lake/write.h"
@@ -119,6 +120,28 @@ std::string free_name(const std::string& wanted, const std::string& usual,
   return wanted.empty() || taken ? usual : wanted;
 }
 
+void warn_of_paths(const std::string& where, const std::string& what) {
+  base::log_warning(fmt::format("{}: column \"{}\": {}: no CRPS of it", where, kSamples, what));
+}
+
+/// The column of paths; "" where there is none. Of other programs' files lists alone are taken for
+/// paths: there the name may mean how many there were.
+std::string paths_column(const lake::Schema& schema, const std::string& where) {
+  const int64_t at = lake::find_field(schema, kSamples);
+  if (at < 0) {
+    return "";
+  }
+  const lake::Type type = schema[static_cast<size_t>(at)].type;
+  const bool ours = schema.size() > 2 && schema[2].name == "step" && schema.back().name == kSamples;
+  if (type == lake::Type::floats || (type == lake::Type::string && ours)) {
+    return kSamples;
+  }
+  if (type != lake::Type::null) {
+    warn_of_paths(where, "it holds no lists of floats, of one value per path");
+  }
+  return "";
+}
+
 Result<ForecastRows> read_rows(lake::BatchReader& reader, const std::string& where,
                                const forecast::ColumnNames& told) {
   const auto levels = level_columns(reader.schema());
@@ -133,11 +156,8 @@ Result<ForecastRows> read_rows(lake::BatchReader& reader, const std::string& whe
   if (lake::find_field(reader.schema(), "model") >= 0) {
     columns.categories = {"model"};
   }
-  const int64_t samples = lake::find_field(reader.schema(), kSamples);
-  const bool others = columns.id == kSamples || columns.time == kSamples;  // the table's own name
-  if (samples >= 0 && !others &&
-      reader.schema()[static_cast<size_t>(samples)].type != lake::Type::unsupported) {
-    columns.lists = kSamples;
+  if (columns.id != kSamples && columns.time != kSamples) {  // the table may call its own so
+    columns.lists = paths_column(reader.schema(), where);
   }
   ForecastRows out;
   for (const auto& [level, name] : levels) {
@@ -145,6 +165,9 @@ Result<ForecastRows> read_rows(lake::BatchReader& reader, const std::string& whe
     columns.reals.push_back(name);
   }
   HR_TRY(out.rows, lake::read_series(reader, where, columns));
+  if (!out.rows.no_lists.empty()) {
+    warn_of_paths(where, out.rows.no_lists);
+  }
   const auto missing = [](double value) { return std::isnan(value); };
   for (size_t row = 0; row < out.rows.stamp_us.size(); ++row) {
     bool complete = out.rows.stamp_us[row] != forecast::kNoStamp && !missing(out.rows.target[row]);

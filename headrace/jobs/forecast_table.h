@@ -41,7 +41,8 @@ HR_API Result<void> write_by_ending(const base::Path& path, const lake::Batch& b
 
 /// Read such a table again, whoever wrote it: time stamps or dates, whole numbers or reals;
 /// quantiles are found by their columns' names, paths in `samples`: lists of floats of any kind, or
-/// text as CSV has them. Ids and stamps are in the first two columns
+/// their text where columns are as `write_forecasts` puts them. Another `samples` costs the paths
+/// and a warning. Ids and stamps are in the first two columns
 /// where `step` follows them, as `forecast_batch` writes them, else in those that `names` tells or
 /// in those of the usual names. Without a `frequency` it is the most common step,
 /// which a horizon of one does not tell. `not_found`: a column is missing. `invalid_argument`: one

@@ -25,6 +25,11 @@ int64_t possible_windows(const forecast::Series& series, const LocalPlan& plan) 
   return std::max<int64_t>(0, (series.length() - std::max(horizon, season) - 1) / horizon);
 }
 
+/// "the last window", "the last 2 windows".
+std::string last_windows(int windows) {
+  return windows == 1 ? "the last window" : fmt::format("the last {} windows", windows);
+}
+
 /// Why no window is left out for a choice, whatever the series; "" = some are.
 std::string why_no_windows(const LocalPlan& plan) {
   if (plan.train.parity) {
@@ -135,13 +140,12 @@ Result<void> choose(const forecast::Series& series, const LocalPlan& plan, int w
     HR_TRY(auto naive2, score_naive2(series, plan, select));
     outcome->scores.push_back(std::move(naive2));
     if (!std::isfinite(outcome->scores[best].score)) {
-      outcome->notes.push_back("no candidate has a score on the last " +
-                               std::to_string(select.windows) + " windows; took " +
-                               candidates[best].name);
+      outcome->notes.push_back("no candidate has a score on " + last_windows(select.windows) +
+                               "; took " + candidates[best].name);
     } else if (selection.criterion != plan.select.criterion) {
-      outcome->notes.push_back(plan.select.criterion + " has no value on the last " +
-                               std::to_string(select.windows) +
-                               " windows; compared by the mean quantile loss");
+      outcome->notes.push_back(plan.select.criterion + " has no value on " +
+                               last_windows(select.windows) +
+                               "; compared by the mean quantile loss");
     }
   } else {
     outcome->notes.push_back("no window that training left out; took " + candidates[best].name);
@@ -166,18 +170,17 @@ int fair_windows(const forecast::Series& series, const LocalPlan& plan,
     return windows;
   }
   if (fair > 0) {
-    outcome->notes.push_back(
-        fmt::format("{} has seen {} of the last {} windows: compared on the "
-                    "newest {}",
-                    whose, windows - fair, windows, fair));
+    outcome->notes.push_back(fmt::format("{} has seen {} of {}: compared on the newest {}", whose,
+                                         windows - fair, last_windows(windows),
+                                         fair == 1 ? "alone" : std::to_string(fair)));
     return fair;
   }
   std::erase_if(*candidates, [&](const auto& one) { return one.model == plan.global; });
   outcome->notes.push_back(fmt::format(
-      "{} has seen the last {} windows and is left out of the comparison{}; trained "
+      "{} has seen {} and is left out of the comparison{}; trained "
       "with validation_windows {} and no refit it competes",
-      whose, windows, plan.warm_start ? ", which flatters the local model that starts from it" : "",
-      windows));
+      whose, last_windows(windows),
+      plan.warm_start ? ", which flatters the local model that starts from it" : "", windows));
   return windows;
 }
 

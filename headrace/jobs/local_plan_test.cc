@@ -95,7 +95,7 @@ TEST_CASE("a global model competes and may be started from") {
 }
 
 TEST_CASE("a model is not compared on windows that it was trained on") {
-  const forecast::Series now = wave("A", 200);
+  const forecast::Series now = wave("y", 200);  // one of those of `global_model`
   const auto trained = [](const forecast::Series& series, int windows, const char* refit) {
     forecast::TrainOptions options = quick_options(6);
     options.validation_windows = windows;
@@ -143,8 +143,56 @@ TEST_CASE("a model is not compared on windows that it was trained on") {
     CHECK(competes(outcome, "earlier"));
     CHECK(notes_mention(outcome,
                         "the earlier model has seen 1 of the last 2 windows: compared on the "
-                        "newest 1"));
+                        "newest alone"));
   }
+
+  // The last one, of a series that has no more.
+  const forecast::Series short_one = now.without_last(160);
+  LocalPlan plan = quick_plan();
+  const forecast::Model earlier = trained(short_one, 0, "none");
+  plan.global = &earlier;
+  REQUIRE(selection_windows(short_one, plan) == 2);
+  plan.select.windows = 1;
+  CHECK(notes_mention(train_one(short_one, plan).value(),
+                      "the global model has seen the last window and is left out"));
+}
+
+TEST_CASE("a model of all series has not seen an item that was not among them") {
+  const forecast::Model global = global_model();  // of x, y and z, all their values
+  const forecast::Series fresh = wave("new", 200);
+  CHECK(forecast::seen_until(global, fresh) == fresh.stamp(0));
+  CHECK(forecast::seen_until(global, wave("y", 200)) == fresh.stamp(200));
+  LocalPlan plan = quick_plan();
+  plan.global = &global;
+
+  const LocalOutcome outcome = train_one(fresh, plan).value();
+
+  CHECK(outcome.scores.front().name == "global");
+  CHECK(!notes_mention(outcome, "has seen"));
+
+  // Read back, joined, gone on from: the same items.
+  const forecast::Model back = forecast::from_data(forecast::to_data(global)).value();
+  CHECK(forecast::seen_until(back, fresh) == fresh.stamp(0));
+  CHECK(forecast::seen_until(back, wave("z", 200)) == fresh.stamp(200));
+  const forecast::Model joined = join_members({global, back}).value();
+  CHECK(forecast::seen_until(joined, fresh) == fresh.stamp(0));
+  CHECK(forecast::seen_until(joined, wave("x", 200)) == fresh.stamp(200));
+  const std::vector<forecast::Series> others = {wave("v", 150), wave("w", 150)};
+  forecast::TrainOptions options = quick_options(6);
+  options.epochs = 1;
+  options.validation_windows = 2;
+  forecast::TrainContext context;
+  context.warm = &global;
+  const forecast::Model further = forecast::train_global(others, options, context).value().model;
+  CHECK(forecast::seen_until(further, fresh) == fresh.stamp(0));
+  CHECK(forecast::seen_until(further, wave("x", 200)) == fresh.stamp(200));
+  CHECK(forecast::seen_until(further, wave("v", 200)) > fresh.stamp(138));
+
+  // A file that does not tell its items: any may have been among them.
+  forecast::Model older = global;
+  older.seen_items.clear();
+  CHECK(forecast::seen_until(older, fresh) == fresh.stamp(200));
+  CHECK(forecast::seen_until(join_members({global, older}).value(), fresh) == fresh.stamp(200));
 }
 
 TEST_CASE("weights have seen what those have seen that they started from") {

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -315,20 +317,23 @@ bool made_global(const flow::ItemState& item) {
          });
 }
 
-/// Items that trained a model of all series are numbered by the pipeline: "0" says nothing.
+}  // namespace
+
 void name_global_models(const flow::RunState& run, flow::ReportData* data) {
+  std::set<std::pair<std::string_view, std::string_view>> global;  // activity, key
   for (const flow::ActivityState& activity : run.activities) {
     for (const flow::ItemState& item : activity.items) {
-      for (flow::ReportItem& shown : data->items) {
-        if (shown.activity == activity.path && shown.key == item.key && made_global(item)) {
-          shown.key = "global model " + item.key;
-        }
+      if (made_global(item)) {
+        global.emplace(activity.path, item.key);
       }
     }
   }
+  for (flow::ReportItem& shown : data->items) {
+    if (global.contains({shown.activity, shown.key})) {
+      shown.key = "global model " + shown.key;
+    }
+  }
 }
-
-}  // namespace
 
 Result<base::Path> write_run_report(const base::Path& run_folder, base::Path path) {
   HR_TRY(const flow::RunState run, flow::load_run(run_folder));

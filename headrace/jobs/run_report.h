@@ -5,6 +5,8 @@
 #include "headrace/base/export.h"
 #include "headrace/base/file.h"
 #include "headrace/base/result.h"
+#include "headrace/flow/report.h"
+#include "headrace/flow/run_state.h"
 
 namespace headrace::jobs {
 
@@ -13,5 +15,9 @@ namespace headrace::jobs {
 /// accuracy. A table that can no longer be read costs the history in the plots, with a warning, not
 /// the report.
 HR_API Result<base::Path> write_run_report(const base::Path& run_folder, base::Path path = {});
+
+/// Items that trained a model of all series are numbered by the pipeline: "0" says nothing, they
+/// are shown as "global model 0".
+HR_API void name_global_models(const flow::RunState& run, flow::ReportData* data);
 
 }  // namespace headrace::jobs

@@ -129,7 +129,7 @@ Result<SeriesTable> SeriesCache::load_whole(const std::string& item) {
     whole_.reset();
     places_.clear();
   } else {
-    opened_->second.reset();  // its values stand in the series now
+    opened_->kept_static.reset();  // its values stand in the series now
   }
   return part;
 }

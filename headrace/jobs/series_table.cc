@@ -265,14 +265,14 @@ Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec
     spec.frequency = dataset.frequency;
   }
   HR_TRY(auto columns, columns_of(spec, reader.schema()));
-  HR_TRY(const auto second, open_static(spec, reader.schema(), static_rows));
-  if (second) {
-    second->leave_out(&columns);
+  HR_TRY(const auto static_table, open_static(spec, reader.schema(), static_rows));
+  if (static_table) {
+    static_table->leave_out(&columns);
   }
   HR_TRY(lake::SeriesRows rows, lake::read_series(reader, spec.url, columns));
-  if (second) {
-    HR_TRY(second->read());
-    HR_TRY(second->join(spec, &rows));
+  if (static_table) {
+    HR_TRY(static_table->read());
+    HR_TRY(static_table->join(spec, &rows));
   }
   HR_TRY(check_zone(rows.zone, spec));
   HR_TRY(forecast::SeriesSet set, build_set(rows, spec));
@@ -288,15 +288,15 @@ Result<SeriesTable> load_series(const TableSpec& given, const std::vector<std::s
 
 Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std::string>& items,
                                 lake::BatchReader* static_rows) {
-  const auto& [table, spec, kept, told] = opened;
+  const auto& [table, spec, kept_static, kept_snapshot] = opened;
   HR_TRY(auto columns, columns_of(spec, table.schema()));
   std::shared_ptr<StaticTable> own;
-  if (kept == nullptr || static_rows != nullptr) {
+  if (kept_static == nullptr || static_rows != nullptr) {
     HR_TRY(own, open_static(spec, table.schema(), static_rows));
   }
-  const StaticTable* second = own != nullptr ? own.get() : kept.get();
-  if (second != nullptr) {
-    second->leave_out(&columns);
+  const StaticTable* static_table = own != nullptr ? own.get() : kept_static.get();
+  if (static_table != nullptr) {
+    static_table->leave_out(&columns);
   }
   lake::SeriesRead read;
   read.items = items;
@@ -306,8 +306,8 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
   if (own != nullptr) {
     HR_TRY(own->read());
   }
-  if (second != nullptr) {
-    HR_TRY(second->join(spec, &rows));
+  if (static_table != nullptr) {
+    HR_TRY(static_table->join(spec, &rows));
   }
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
@@ -316,8 +316,8 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
     out.without_start = spec.start.empty();
     out.set.columns.start = out.without_start ? forecast::stamp_text(0) : spec.start;
   }
-  if (told) {
-    out.snapshot = *told;
+  if (kept_snapshot) {
+    out.snapshot = *kept_snapshot;
   } else {
     HR_TRY(out.snapshot, snapshot_of(table));
   }
@@ -328,20 +328,20 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
 }
 
 Result<int64_t> keep_static(OpenedTable* opened, int64_t bytes_max) {
-  HR_TRY(auto second, open_static(opened->spec, opened->table.schema(), nullptr));
-  if (second == nullptr) {
+  HR_TRY(auto static_table, open_static(opened->spec, opened->table.schema(), nullptr));
+  if (static_table == nullptr) {
     return 0;
   }
-  HR_TRY(second->read());
-  const int64_t read = second->bytes_read();
-  if (second->bytes() <= bytes_max) {
-    opened->second = std::move(second);
+  HR_TRY(static_table->read());
+  const int64_t read = static_table->bytes_read();
+  if (static_table->bytes() <= bytes_max) {
+    opened->kept_static = std::move(static_table);
   }
   return read;
 }
 
 Result<void> keep_snapshot(OpenedTable* opened) {
-  HR_TRY(opened->snapshot, snapshot_of(opened->table));
+  HR_TRY(opened->kept_snapshot, snapshot_of(opened->table));
   return {};
 }
 
@@ -350,8 +350,8 @@ Result<lake::TableFiles> table_files(const TableSpec& spec) {
   HR_TRY(const SettledTable settled, settle_table(spec));
   HR_TRY(auto out, lake::list_table_files(settled.spec.url, format));
   if (!spec.static_table.empty()) {
-    HR_TRY(const auto second, lake::list_table_files(spec.static_table), "static table");
-    out.files.insert(out.files.end(), second.files.begin(), second.files.end());
+    HR_TRY(const auto static_table, lake::list_table_files(spec.static_table), "static table");
+    out.files.insert(out.files.end(), static_table.files.begin(), static_table.files.end());
   }
   if (const std::string& metadata = settled.spec.metadata; !metadata.empty()) {
     HR_TRY(const auto file, lake::list_table_files(metadata, lake::Format::json_lines));
@@ -376,7 +376,7 @@ Result<forecast::Frequency> table_frequency(const TableSpec& given) {
 }
 
 Result<forecast::Frequency> table_frequency(const OpenedTable& opened) {
-  const auto& [table, spec, kept, told] = opened;
+  const auto& [table, spec, kept_static, kept_snapshot] = opened;
   if (!spec.frequency.empty()) {
     return forecast::parse_frequency(spec.frequency);
   }
@@ -391,7 +391,7 @@ Result<forecast::Frequency> table_frequency(const OpenedTable& opened) {
 
 Result<std::vector<std::string>> list_items(const TableSpec& given) {
   HR_TRY(const OpenedTable opened, open_series_table(given));
-  const auto& [table, spec, kept, told] = opened;
+  const auto& [table, spec, kept_static, kept_snapshot] = opened;
   HR_TRY(const auto id, id_column(spec, table.schema(), spec.url));
   HR_TRY(auto items, lake::list_items(table, id));
   if (items.ids.empty()) {
@@ -412,11 +412,11 @@ Result<std::vector<std::string>> list_items(const TableSpec& given) {
 
 Result<void> check_table(const TableSpec& given) {
   HR_TRY(const OpenedTable opened, open_series_table(given));
-  const auto& [table, spec, kept, told] = opened;
+  const auto& [table, spec, kept_static, kept_snapshot] = opened;
   HR_TRY(auto columns, columns_of(spec, table.schema()));
-  HR_TRY(const auto second, open_static(spec, table.schema(), nullptr));
-  if (second) {
-    second->leave_out(&columns);
+  HR_TRY(const auto static_table, open_static(spec, table.schema(), nullptr));
+  if (static_table) {
+    static_table->leave_out(&columns);
   }
   HR_TRY(lake::check_series_columns(table, columns));
   const int64_t time = lake::find_field(table.schema(), columns.time);

@@ -46,9 +46,9 @@ struct OpenedTable {
   lake::Table table;
   TableSpec spec;  ///< settled
   /// Rows of its `static_table` that are kept; null: read whenever they are needed.
-  std::shared_ptr<const StaticTable> second;
+  std::shared_ptr<const StaticTable> kept_static;
   /// Which files it is made of, where it is kept; else asked of them whenever it is needed.
-  std::optional<registry::TableSnapshot> snapshot;
+  std::optional<registry::TableSnapshot> kept_snapshot;
 };
 /// `invalid_argument` when its values have no stamps of their own and no frequency is told.
 HR_API Result<OpenedTable> open_series_table(const TableSpec& spec);

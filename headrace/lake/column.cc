@@ -100,7 +100,7 @@ std::string Column::text(int64_t row) const {
   }
 }
 
-std::span<const float> Column::list(int64_t row) const {
+std::span<const double> Column::list(int64_t row) const {
   const auto at = static_cast<size_t>(row);
   if (field.width > 0) {
     const auto width = static_cast<size_t>(field.width);
@@ -113,9 +113,10 @@ std::span<const float> Column::list(int64_t row) const {
 
 std::string Column::list_text(int64_t row) const {
   std::string out;
-  for (const float value : list(row)) {
+  for (const double value : list(row)) {
     out += out.empty() ? "" : " ";
-    out += fmt::format("{}", value);
+    out +=
+        field.width > 0 ? fmt::format("{}", static_cast<float>(value)) : fmt::format("{}", value);
   }
   return out;
 }
@@ -180,7 +181,7 @@ Batch take_rows(const Batch& batch, const std::vector<int64_t>& rows) {
     picked.validity = taken(column.validity, rows);
     picked.dictionary = column.dictionary;
     for (const int64_t row : column.field.type == Type::floats ? rows : std::vector<int64_t>()) {
-      const std::span<const float> list = column.list(row);
+      const std::span<const double> list = column.list(row);
       picked.lists.insert(picked.lists.end(), list.begin(), list.end());
       if (column.field.width == 0) {
         picked.ends.push_back(std::ssize(picked.lists));

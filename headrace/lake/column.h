@@ -22,7 +22,7 @@ enum class Type : uint8_t {
   timestamp_us,  ///< microseconds since the epoch; `Field::zone` says of what
   date,          ///< days since the epoch
   boolean,       ///< 0 or 1
-  floats,        ///< lists of 32-bit floats; 64-bit ones are narrowed
+  floats,        ///< lists of floats, of 32 or 64 bits
   null,          ///< a column without any value, which goes with every other type
   unsupported,   ///< other lists, structs, maps, binary, times of day: named in the schema, not
                  ///< readable
@@ -39,8 +39,10 @@ struct Field {
   /// Values with a zone are instants (UTC microseconds), values without count local wall time.
   std::string zone = {};
   std::string file_type = {};  ///< the type in the file's own words, e.g. "decimal128(10, 2)"
-  int32_t width = 0;           ///< of floats: values in a row; 0: each row's own, as files are read
-  bool partition = false;      ///< the value comes from the folder's name ("year=2015")
+  /// Of floats: values in a row, which are written as 32 bits. 0: each row's own, as files are
+  /// read, and 64 bits.
+  int32_t width = 0;
+  bool partition = false;  ///< the value comes from the folder's name ("year=2015")
 
   bool operator==(const Field& other) const = default;
 };
@@ -60,7 +62,7 @@ struct HR_API Column {
   Field field = {};
   std::vector<int64_t> integers = {};        ///< int64, timestamp_us, date, boolean
   std::vector<double> reals = {};            ///< float64
-  std::vector<float> lists = {};             ///< floats: the rows' values after one another
+  std::vector<double> lists = {};            ///< floats: the rows' values after one another
   std::vector<int64_t> ends = {};            ///< floats of width 0: where each row ends in `lists`
   std::vector<int32_t> codes = {};           ///< string: index into `dictionary`, -1 = null
   std::vector<std::string> dictionary = {};  ///< string: distinct values; every row's is there
@@ -70,7 +72,7 @@ struct HR_API Column {
   int64_t rows() const;
   bool is_null(int64_t row) const;
   /// The values of one row of floats; none of a null.
-  std::span<const float> list(int64_t row) const;
+  std::span<const double> list(int64_t row) const;
   Value value(int64_t row) const;
   /// The value as text, in CSV's form; "" for null.
   std::string text(int64_t row) const;

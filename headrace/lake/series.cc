@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <unordered_map>
 
@@ -31,6 +32,22 @@ Error wrong_type(const std::string& where, const Field& field, std::string_view 
 bool is_number(Type type) {
   return type == Type::int64 || type == Type::float64 || type == Type::boolean ||
          type == Type::null;
+}
+
+/// What tells apart: its values as text are few and the same again.
+bool is_category(Type type) {
+  switch (type) {
+    case Type::string:
+    case Type::int64:
+    case Type::boolean:
+    case Type::date:
+    case Type::timestamp_us:
+    case Type::null: return true;
+    case Type::float64:
+    case Type::floats:
+    case Type::unsupported: return false;
+  }
+  return false;
 }
 
 /// Dictionary codes that go on from batch to batch.
@@ -92,33 +109,46 @@ void append_reals(const Column& column, std::vector<double>* out) {
   }
 }
 
-/// Numbers with a space between them, as `Column::text` writes a list.
-Result<void> append_list(const std::string& where, const std::string& name, std::string_view text,
-                         std::vector<float>* out) {
+/// Numbers with a space between them, as `Column::text` writes a list. What is none is told.
+std::string append_list(std::string_view text, std::vector<float>* out) {
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(' ', at), text.size());
     float value = 0.0F;
     const auto [stop, code] = std::from_chars(text.data() + at, text.data() + end, value);
     if (code != std::errc() || stop != text.data() + end) {
-      return Error{Errc::invalid_argument,
-                   fmt::format("{}: column {}: {} is no list of numbers with a space between them",
-                               where, json_quote(name), json_quote(text.substr(0, 60)))};
+      return json_quote(text.substr(0, 60)) + " is no list of numbers with a space between them";
     }
     out->push_back(value);
     at = end + 1;
+  }
+  return "";
+}
+
+Result<void> append_floats(const std::string& where, const Column& column, int64_t row,
+                           SeriesRows* out) {
+  for (const double value : column.list(row)) {
+    if (std::isfinite(value) && std::fabs(value) > std::numeric_limits<float>::max()) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("{}: column {}: {} in row {} does not fit a float of 32 bits", where,
+                               json_quote(column.field.name), value, out->list_ends.size())};
+    }
+    out->lists.push_back(static_cast<float>(value));
   }
   return {};
 }
 
 Result<void> append_lists(const std::string& where, const Column& column, SeriesRows* out) {
-  for (int64_t row = 0; row < column.rows(); ++row) {
-    if (column.field.type == Type::floats && !column.is_null(row)) {
-      const std::span<const float> list = column.list(row);
-      out->lists.insert(out->lists.end(), list.begin(), list.end());
-    } else if (column.field.type != Type::floats) {
-      HR_TRY(append_list(where, column.field.name, column.text(row), &out->lists));
+  for (int64_t row = 0; row < column.rows() && out->no_lists.empty(); ++row) {
+    if (column.field.type != Type::floats) {
+      out->no_lists = append_list(column.text(row), &out->lists);
+    } else if (!column.is_null(row)) {
+      HR_TRY(append_floats(where, column, row, out));
     }
     out->list_ends.push_back(std::ssize(out->lists));
+  }
+  if (!out->no_lists.empty()) {
+    out->lists.clear();
+    out->list_ends.clear();
   }
   return {};
 }
@@ -144,7 +174,7 @@ Result<void> check_covariates(const Schema& schema, const std::string& where,
                               const std::vector<std::string>& reals) {
   for (const std::string& name : categories) {
     HR_TRY(const Field* field, need(schema, where, name));
-    if (field->type == Type::unsupported || field->type == Type::float64) {
+    if (!is_category(field->type)) {
       return wrong_type(where, *field, "categorical covariate", "text or whole numbers");
     }
   }
@@ -178,8 +208,8 @@ Result<void> check_columns(const Schema& schema, const std::string& where,
   }
   if (!columns.lists.empty()) {
     HR_TRY(const Field* lists, need(schema, where, columns.lists));
-    if (lists->type != Type::floats && lists->type != Type::string && !is_number(lists->type)) {
-      return wrong_type(where, *lists, "list", "lists of floats");
+    if (lists->type != Type::floats && lists->type != Type::string) {
+      return wrong_type(where, *lists, "list", "lists of floats, or their text");
     }
   }
   return check_covariates(schema, where, columns.categories, columns.reals);

@@ -42,6 +42,7 @@ struct SeriesRows {
   std::vector<Real> reals;
   std::vector<float> lists;        ///< of all rows after one another; NaN = null
   std::vector<int64_t> list_ends;  ///< per row where its values end in `lists`
+  std::string no_lists;            ///< why a text is no list: there are none then; "" = all are
   std::string zone;                ///< of the stamps, as in Field
   bool integer_ids = false;        ///< the ids are whole numbers in the table
   ReadStats stats;
@@ -49,8 +50,8 @@ struct SeriesRows {
 
 /// Read them. `not_found`: a column is missing (lists those found). `invalid_argument`: a type does
 /// not fit (an id that is no text or integer, a time that is no stamp or date, a target that is no
-/// number), or an id is null (tells how many and where first). `not_found` too when there are no
-/// rows at all.
+/// number, a list in any place but that of lists), an id is null (tells how many and where first),
+/// or a value of a list fits no float of 32 bits. `not_found` too when there are no rows at all.
 HR_API Result<SeriesRows> read_series(const Table& table, const SeriesColumns& columns = {},
                                       const SeriesRead& options = {});
 

@@ -98,6 +98,38 @@ TEST_CASE("missing columns and wrong types are told before anything is read") {
                "the table has no rows"));
 }
 
+TEST_CASE("lists are refused in every role of a column but that of paths") {
+  Column lists;
+  lists.field = {.name = "lst", .type = Type::floats};
+  lists.lists = {1.0, 2.0, 3.0};
+  lists.ends = {2, 3};
+  const Batch batch = {{texts("item_id", {"A", "B"}), stamps("timestamp", {0, 0}),
+                        reals("target", {1.0, 2.0}), lists}};
+  const auto refused = [](const Error& error, const char* role) {
+    CAPTURE(role);
+    CAPTURE(error.message());
+    CHECK(error.code() == Errc::invalid_argument);
+    CHECK(contains(error.message(), "column \"lst\" is to be the " + std::string(role)));
+    CHECK(contains(error.message(), "but it is list<"));
+  };
+  refused(series_error(batch, {.id = "lst"}), "item id");
+  refused(series_error(batch, {.time = "lst"}), "time");
+  refused(series_error(batch, {.target = "lst"}), "target");
+  refused(series_error(batch, {.categories = {"lst"}}), "categorical covariate");
+  refused(series_error(batch, {.reals = {"lst"}}), "numeric covariate");
+
+  const base::TestFolder folder;
+  put_parquet(folder / "static.parquet", batch);
+  const Table table = *Table::open((folder / "static.parquet").string());
+  refused(read_static(table, {.id = "lst"}).error(), "item id");
+  refused(read_static(table, {.categories = {"lst"}}).error(), "categorical covariate");
+  refused(read_static(table, {.reals = {"lst"}}).error(), "numeric covariate");
+
+  const SeriesRows rows = *read_series(table, {.lists = "lst"});
+  CHECK(rows.lists == std::vector<float>{1.0F, 2.0F, 3.0F});
+  CHECK(rows.list_ends == std::vector<int64_t>{2, 3});
+}
+
 TEST_CASE("a CSV of a header alone has no rows, whatever its columns are") {
   const base::TestFolder folder;
   put_file(folder / "t.csv", "item_id,timestamp,target\n");

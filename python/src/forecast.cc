@@ -323,7 +323,7 @@ nb::tuple evaluate(const nb::object& forecasts, const SeriesHandle& training,
         jobs::forecasts_of(*reader, "forecasts", training.set.frequency, training.set.columns));
     forecast::SeriesSet came = actual.set;
     if (actual.without_start) {
-      jobs::continue_history(training.set, &came);
+      or_throw(jobs::continue_history(training.set, &came));
     }
     comparison = or_throw(jobs::judge(items, training.set, came, season));
   }

@@ -150,21 +150,46 @@ def test_paths_that_are_not_as_many_at_each_step_are_refused(
         ([1.0, 2.0], 'item "s0": step 4 has 2 samples, step 1 has 4'),
         (None, 'item "s0": step 4 has 0 samples, step 1 has 4'),
         ([1.0, None, 2.0, 3.0], 'item "s0": step 4: sample 2 has no value'),
+        ([1.0, 1e300, 2.0, 3.0], 'column "samples": 1e+300 in row 3 does not fit a float'),
     ):
         lists = table["samples"].to_pylist()
         lists[3] = spoilt
-        column = pa.array(lists, pa.list_(pa.float32()))
+        column = pa.array(lists, pa.list_(pa.float64()))
         pq.write_table(table.set_column(at, "samples", column), tmp_path / "f.parquet")
         words = ["forecast", "evaluate", "f.parquet", "--history", past, "--actuals", came]
         done = run_headrace(*words)
         assert done.returncode == 2, done.stdout
         assert told in done.stderr, done.stderr
-    csv = table.to_pandas()
-    csv["samples"] = "1 2 three 4"
-    csv.to_csv(tmp_path / "f.csv", index=False)
-    done = run_headrace("forecast", "evaluate", "f.csv", "--history", past, "--actuals", came)
-    assert done.returncode == 2, done.stdout
-    assert '"1 2 three 4"' in done.stderr and "samples" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.parametrize("own", [True, False], ids=["own layout", "of others"])
+@pytest.mark.parametrize(
+    "cell", [500, 12.5, "[1.0, 2.0]", "1 2 three 4", "500 paths", True], ids=str
+)
+def test_a_column_of_that_name_that_holds_no_paths_costs_the_crps_alone(
+    tables, tmp_path: Path, headrace_json, run_headrace, ending: str, own: bool, cell: object
+) -> None:
+    past, came, values = tables
+    paths = {item: np.ones((STEPS, 4)) for item in values}
+    frame = forecast_table(paths, pa.list_(pa.float32())).to_pandas().drop(columns="samples")
+    if own:
+        frame.insert(2, "step", list(range(1, STEPS + 1)) * len(values))
+        frame["model"] = "deepar"
+    beside = ["--history", past, "--actuals", came]
+    pq.write_table(pa.Table.from_pandas(frame), tmp_path / "without.parquet")
+    without = headrace_json("forecast", "evaluate", "without.parquet", *beside)
+    frame["samples"] = cell
+    if ending == "csv":
+        frame.to_csv(tmp_path / "f.csv", index=False)
+    else:
+        pq.write_table(pa.Table.from_pandas(frame), tmp_path / "f.parquet")
+    assert headrace_json("forecast", "evaluate", f"f.{ending}", *beside) == without
+    done = run_headrace("forecast", "evaluate", f"f.{ending}", *beside)
+    assert done.returncode == 0
+    assert 'column "samples"' in done.stderr and "no CRPS" in done.stderr, done.stderr
+    judged = forecast.evaluate(frame, str(past), str(came))
+    assert "crps" not in judged.totals["model"]
 
 
 def test_without_nulls_a_file_may_keep_no_paths_of_an_item(

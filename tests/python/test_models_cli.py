@@ -255,6 +255,27 @@ def test_a_query_ends_in_time_within_one_row_too(
     assert told.get("code", "timeout") == "timeout"
 
 
+@pytest.mark.parametrize("json_words", [[], ["--json"]], ids=["text", "json"])
+def test_a_query_ends_in_time_when_nobody_reads_what_it_says(
+    churn, headrace_binary: Path, tmp_path: Path, json_words: list[str]
+) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    env = {**os.environ, "HEADRACE_REGISTRY": str(tmp_path / "registry")}
+    words = ["models", "sql", ONE_ROW[1], "--timeout", "0.5", *json_words]
+    process = subprocess.Popen([headrace_binary, *words], env=env, stdout=writing, stderr=writing)
+    STARTED.append(process)
+    os.close(writing)
+    try:
+        assert process.wait(timeout=10) == 1
+    finally:
+        os.close(reading)
+
+
 @pytest.mark.parametrize("query", ONE_ROW, ids=["machine", "instr", "replace", "glob"])
 def test_ctrl_c_ends_a_query_within_one_row_too(
     churn, headrace_binary: Path, tmp_path: Path, query: str

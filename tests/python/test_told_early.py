@@ -84,6 +84,25 @@ def test_actuals_that_cannot_be_read_are_told_before_a_run_is_made(
             assert not (tmp_path / "registry").exists()
 
 
+def test_wide_actuals_that_may_be_the_past_again_are_asked_for_before_a_run_is_made(
+    tmp_path: Path, run_headrace
+) -> None:
+    for name, days in (("past", 14), ("came", 7)):
+        head = ",".join(["id", *(f"V{k}" for k in range(days))])
+        row = ",".join(["a", *(str(10 + (k % 7) ** 2) for k in range(days))])
+        (tmp_path / f"{name}.csv").write_text(f"{head}\n{row}\n")
+    words = ["--format", "wide_csv", "--frequency", "D", "--horizon", 7, "--epochs", 1]
+    train = ["forecast", "train", "past.csv", *words, "--actuals", "came.csv", "--model", "m"]
+    done = run_headrace(*train)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "--actuals-start" in done.stderr and '"a"' in done.stderr, done.stderr
+    assert not (tmp_path / "runs").exists()
+    done = run_headrace(*train, "--actuals-start", "1970-01-15", "--dir", "r")
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((tmp_path / "r" / "evaluation.json").read_text())["summary"]
+    assert summary["judged_on"] == "actuals"
+
+
 def test_a_global_training_does_not_pass_over_actuals(lake: Path, run_headrace) -> None:
     train = ["forecast", "train", lake, *small_lake.FAST, "--global"]
     for words in ["--actuals", lake], ["--actuals-start", "2026-01-01"]:
@@ -105,7 +124,7 @@ def test_a_registry_that_cannot_be_written_is_told_before_a_run_is_made(
             done = run_headrace(
                 *["forecast", "train", lake, *small_lake.FAST, "--registry", place], *scope
             )
-            assert done.returncode in (1, 2), done.stdout + done.stderr
+            assert done.returncode == 2, done.stdout + done.stderr
             assert f"{told}" in done.stderr and "registry: " in done.stderr, done.stderr
             assert not (tmp_path / "runs").exists()
 

@@ -243,25 +243,17 @@ Result<void> fill_numbers(const arrow::Array& array, Column* out) {
 }
 
 template <typename Values>
-Result<void> add_floats(const arrow::Array& array, int64_t begin, int64_t end, Column* out) {
+void add_floats(const arrow::Array& array, int64_t begin, int64_t end, Column* out) {
   const auto& values = static_cast<const Values&>(array);
   for (int64_t i = begin; i < end; ++i) {
-    const auto value = static_cast<double>(values.Value(i));
-    if (std::isfinite(value) && std::fabs(value) > std::numeric_limits<float>::max()) {
-      return Error{Errc::invalid_argument,
-                   fmt::format("column \"{}\" ({}): the value {} in row {} does not fit a float of "
-                               "32 bits",
-                               out->field.name, out->field.file_type, value, out->ends.size())};
-    }
-    out->lists.push_back(values.IsNull(i) ? std::numeric_limits<float>::quiet_NaN()
-                                          : static_cast<float>(value));
+    out->lists.push_back(values.IsNull(i) ? std::numeric_limits<double>::quiet_NaN()
+                                          : static_cast<double>(values.Value(i)));
   }
-  return {};
 }
 
 /// Lists of any lengths; a null in one is NaN.
 template <typename Lists>
-Result<Column> list_column(const Field& field, const arrow::Array& array) {
+Column list_column(const Field& field, const arrow::Array& array) {
   const auto& lists = static_cast<const Lists&>(array);
   const arrow::Array& values = *lists.values();
   const bool wide = values.type_id() == arrow::Type::DOUBLE;
@@ -271,8 +263,11 @@ Result<Column> list_column(const Field& field, const arrow::Array& array) {
     if (!lists.IsNull(row)) {
       const int64_t begin = lists.value_offset(row);
       const int64_t end = begin + lists.value_length(row);
-      HR_TRY(wide ? add_floats<arrow::DoubleArray>(values, begin, end, &out)
-                  : add_floats<arrow::FloatArray>(values, begin, end, &out));
+      if (wide) {
+        add_floats<arrow::DoubleArray>(values, begin, end, &out);
+      } else {
+        add_floats<arrow::FloatArray>(values, begin, end, &out);
+      }
     }
     out.ends.push_back(std::ssize(out.lists));
     if (lists.null_count() > 0) {
@@ -282,7 +277,7 @@ Result<Column> list_column(const Field& field, const arrow::Array& array) {
   return out;
 }
 
-Result<Column> floats_column(const Field& field, const arrow::Array& array) {
+Column floats_column(const Field& field, const arrow::Array& array) {
   switch (array.type_id()) {
     case arrow::Type::LARGE_LIST: return list_column<arrow::LargeListArray>(field, array);
     case arrow::Type::FIXED_SIZE_LIST: return list_column<arrow::FixedSizeListArray>(field, array);

@@ -25,7 +25,7 @@ std::shared_ptr<arrow::DataType> arrow_type(const Field& field) {
     case Type::boolean: return arrow::boolean();
     case Type::floats:
       return field.width > 0 ? arrow::fixed_size_list(arrow::float32(), field.width)
-                             : arrow::list(arrow::float32());
+                             : arrow::list(arrow::float64());
     case Type::null:
     case Type::unsupported: break;
   }
@@ -54,20 +54,23 @@ arrow::Result<std::shared_ptr<arrow::Array>> build(const Column& column, int64_t
 arrow::Result<std::shared_ptr<arrow::Array>> lists_of(const Column& column, int64_t begin,
                                                       int64_t end) {
   const auto pool = arrow::default_memory_pool();
-  const auto values = std::make_shared<arrow::FloatBuilder>(pool);
-  const auto fill = [&](auto&& out) -> arrow::Result<std::shared_ptr<arrow::Array>> {
+  const auto fill = [&](auto&& out, auto* values) -> arrow::Result<std::shared_ptr<arrow::Array>> {
+    using Value = typename std::remove_pointer_t<decltype(values)>::value_type;
     for (int64_t row = begin; row < end; ++row) {
-      const std::span<const float> list = column.list(row);
       ARROW_RETURN_NOT_OK(column.is_null(row) ? out.AppendNull() : out.Append());
-      if (!column.is_null(row)) {
-        ARROW_RETURN_NOT_OK(values->AppendValues(list.data(), std::ssize(list)));
+      for (const double value :
+           column.is_null(row) ? std::span<const double>() : column.list(row)) {
+        ARROW_RETURN_NOT_OK(values->Append(static_cast<Value>(value)));
       }
     }
     return out.Finish();
   };
-  return column.field.width > 0
-             ? fill(arrow::FixedSizeListBuilder(pool, values, column.field.width))
-             : fill(arrow::ListBuilder(pool, values));
+  if (column.field.width > 0) {
+    const auto values = std::make_shared<arrow::FloatBuilder>(pool);
+    return fill(arrow::FixedSizeListBuilder(pool, values, column.field.width), values.get());
+  }
+  const auto values = std::make_shared<arrow::DoubleBuilder>(pool);
+  return fill(arrow::ListBuilder(pool, values), values.get());
 }
 
 arrow::Result<std::shared_ptr<arrow::Array>> array_of(const Column& column, int64_t begin,

@@ -114,9 +114,8 @@ struct Progress::State {
   const int64_t total;
   base::Clock& clock;
   const Screen screen;
-  const base::Micros started;
-
   base::Mutex mu;  // leaf: held while drawing, so that a log line and the bar never mix
+  base::Micros started HR_GUARDED_BY(mu);
   Counts counted HR_GUARDED_BY(mu);
   std::deque<Sample> samples HR_GUARDED_BY(mu);
   base::Micros drawn_at HR_GUARDED_BY(mu){0};
@@ -233,6 +232,11 @@ Progress::Progress(std::string label, int64_t total, base::Clock& clock, Screen 
 Progress::~Progress() {
   finish();
   base::set_log_sink(nullptr);
+}
+
+void Progress::set_started(base::Micros started) {
+  const base::MutexLock lock(state_->mu);
+  state_->started = started;
 }
 
 void Progress::update(const Counts& counts) {

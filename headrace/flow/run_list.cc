@@ -39,7 +39,7 @@ void count(const EngineProgress& progress, RunSummary* summary) {
   summary->counted = true;
   summary->items_total = progress.items_total;
   summary->items_ended = progress.items_ended;
-  summary->items_failed = progress.items_failed - progress.items_cancelled;
+  summary->items_failed = progress.items_failed;
   summary->items_cancelled = progress.items_cancelled;
   summary->items_skipped = progress.items_skipped;
 }
@@ -59,8 +59,8 @@ bool read_kept(const base::Path& run_folder, RunSummary* summary) {
       kept->get_integer("journal_bytes", -1) != journal_bytes(run_folder)) {
     return false;
   }
-  if (kept->find("idle_us") == nullptr) {
-    return false;  // of an older headrace, which did not tell cancelled items from failed ones
+  if (kept->find("items_succeeded") == nullptr) {
+    return false;  // of an older headrace, which took items that never began from the failed ones
   }
   const std::string state = kept->get_string("state");
   const auto* const standing = std::ranges::find(kKept, state, standing_name);
@@ -179,6 +179,7 @@ Result<void> keep_summary(const base::Path& run_folder, const RunHeader& header,
                                   {"last_event_us", last_event.count()},
                                   {"items_total", counted.items_total},
                                   {"items_ended", counted.items_ended},
+                                  {"items_succeeded", engine.progress().items_succeeded},
                                   {"items_failed", counted.items_failed},
                                   {"items_cancelled", counted.items_cancelled},
                                   {"items_skipped", counted.items_skipped},

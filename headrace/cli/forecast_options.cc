@@ -8,6 +8,8 @@
 #include <iterator>
 
 #include "headrace/cli/terminal.h"
+#include "headrace/jobs/actuals.h"
+#include "headrace/jobs/output.h"
 
 namespace headrace::cli {
 
@@ -132,7 +134,22 @@ void follow_model(const jobs::ModelFacts& model, jobs::TableSpec* spec) {
   spec->learned = model.columns;
 }
 
-Result<void> check_output(const base::Path& path) {
+Result<void> check_apart(const base::Path& path, const Arguments& arguments) {
+  HR_TRY(const jobs::TableSpec spec, table_spec(arguments));
+  std::vector<jobs::TableSpec> read;
+  for (const char* name : {"table", "history", "actuals", "forecasts"}) {
+    jobs::TableSpec one = spec;
+    one.url = arguments.text(name);
+    if (const auto url = jobs::actuals_url(one.url, spec.metadata);
+        std::string_view(name) == "actuals" && url.ok()) {
+      one.url = *url;
+    }
+    read.push_back(std::move(one));
+  }
+  return jobs::check_apart(path, read);
+}
+
+Result<void> check_output(const base::Path& path, const Arguments& arguments) {
   std::error_code code;
   const auto refused = [&](const std::string& what) {
     return Error{Errc::invalid_argument, path.string() + ": " + what};
@@ -148,6 +165,7 @@ Result<void> check_output(const base::Path& path) {
   if (std::filesystem::is_directory(path, code) || !path.has_filename()) {
     return refused("is a folder; name a file in it");
   }
+  HR_TRY(check_apart(path, arguments));
   // What a file begins as tells the rest: rights, a disk that is read-only, a name too long.
   const auto begun = base::FileReplacement::begin(path);
   if (!begun.ok() && begun.error().code() == Errc::io) {

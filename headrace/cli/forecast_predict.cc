@@ -104,7 +104,7 @@ void tell_start(const jobs::SeriesTable& table, const jobs::TableSpec& spec) {
 Result<int> predict(const Arguments& arguments) {
   const std::string out = arguments.text("out");
   HR_TRY(jobs::check_ending(out, "forecasts"));
-  HR_TRY(check_output(out));
+  HR_TRY(check_output(out, arguments));
   HR_TRY(auto spec, table_spec(arguments));
   forecast::PredictOptions options;
   const auto infos = forecast::predict_option_list();
@@ -209,7 +209,7 @@ Result<void> check_per_item(const Arguments& arguments) {
     return {};
   }
   HR_TRY(jobs::check_ending(path, "scores"));
-  return check_output(path);
+  return check_output(path, arguments);
 }
 
 /// `season` is that of MASE and of the naive methods.
@@ -439,8 +439,9 @@ void tell_plot(const forecast::PlotData& data, const Arguments& arguments) {
       there.empty() ? "" : fmt::format(", bands of {} %", fmt::join(there, ", ")));
 }
 
-Result<void> check_svg(const base::Path& path) {
-  HR_TRY(check_output(path));
+Result<void> check_svg(const Arguments& arguments) {
+  const base::Path path = arguments.text("out");
+  HR_TRY(check_output(path, arguments));
   return path.extension() == ".svg"
              ? Result<void>()
              : Error{Errc::invalid_argument,
@@ -448,7 +449,7 @@ Result<void> check_svg(const base::Path& path) {
 }
 
 Result<int> plot(const Arguments& arguments) {
-  HR_TRY(check_svg(arguments.text("out")));
+  HR_TRY(check_svg(arguments));
   HR_TRY(const auto model, named_model(arguments));
   HR_TRY(auto spec, spec_beside(arguments, model));
   const std::string item = arguments.text("item");

@@ -313,8 +313,23 @@ Result<void> make_registry(const std::string& told) {
   return registry.check_writable();
 }
 
+/// A run ends with files of its forecasts, which a table's folder would be read with from then on.
+Result<void> check_run_apart(const base::Path& runs, const Arguments& arguments) {
+  for (const char* name : {"forecasts.parquet", "forecasts.csv"}) {
+    const base::Path folder = arguments.has("dir") ? runs : runs / "RUN";
+    if (auto apart = check_apart(folder / name, arguments); !apart.ok()) {
+      return std::move(apart).error().add_note(
+          "--dir, or HEADRACE_RUNS, names another folder for the run");
+    }
+  }
+  return {};
+}
+
 /// Write the pipeline of this training and run it as `headrace flow run` would.
 Result<int> train_local(const Arguments& arguments) {
+  const base::Path runs =
+      arguments.has("dir") ? base::Path(arguments.text("dir")) : flow::runs_folder();
+  HR_TRY(check_run_apart(runs, arguments));
   HR_TRY(jobs::ForecastPipeline spec, told_pipeline(arguments));
   HR_TRY(const auto warm, start_from(arguments, &spec.table, &spec.train));
   spec.warm_start = warm ? warm->reference : "";
@@ -332,8 +347,6 @@ Result<int> train_local(const Arguments& arguments) {
   }
   HR_TRY(const Json pipeline, jobs::forecast_pipeline(spec));
 
-  const base::Path runs =
-      arguments.has("dir") ? base::Path(arguments.text("dir")) : flow::runs_folder();
   if (arguments.has("dir")) {
     HR_TRY(flow::check_folder(runs));
   }

@@ -260,7 +260,7 @@ Result<int> run_export(const Arguments& arguments) {
   int64_t count = 0;
   if (layout == "hf") {
     HR_TRY(const Version version, opened.find(arguments.text("pattern")));
-    HR_TRY(opened.export_folder(version, target));
+    HR_TRY(opened.export_folder(version, target, arguments.flag("force")));
     count = 1;
   } else {
     HR_TRY(registry::Query query, selection(arguments, arguments.text("pattern")));
@@ -268,7 +268,7 @@ Result<int> run_export(const Arguments& arguments) {
     query.limit = 10'000;
     HR_TRY(count, opened.count(query));
     if (count > 0) {
-      HR_TRY(count, opened.export_file(query, target));
+      HR_TRY(count, opened.export_file(query, target, arguments.flag("force")));
     }
   }
   if (arguments.flag("json")) {
@@ -526,6 +526,7 @@ std::vector<Command> moving_commands() {
             {.name = "--latest",
              .help = "only the newest version of each model",
              .kind = OptionKind::flag},
+            {.name = "--force", .help = "overwrite a file that is there", .kind = OptionKind::flag},
             {.name = "--layout",
              .help = "tar, or hf: model.safetensors, config.json, README.md",
              .default_text = "tar",

@@ -19,8 +19,6 @@
 
 namespace headrace::jobs {
 
-namespace {
-
 Result<lake::Format> parse_format(const std::string& name) {
   for (const lake::Format format : {lake::Format::parquet, lake::Format::csv,
                                     lake::Format::wide_csv, lake::Format::json_lines}) {
@@ -35,6 +33,8 @@ Result<lake::Format> parse_format(const std::string& name) {
   return Error{Errc::invalid_argument,
                "format is \"" + name + "\"; parquet, csv, wide_csv or jsonl is needed"};
 }
+
+namespace {
 
 /// One of the three columns of a long table.
 struct ColumnRole {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -148,6 +149,13 @@ struct TableFiles {
 };
 HR_API Result<TableFiles> list_table_files(const std::string& url,
                                            Format format = Format::automatic);
+
+/// What a file that is written at a local path would be to a table: the very file that it is read
+/// from, under whatever name (a hard or symbolic link), or one more of its folder or glob.
+enum class TablePart : uint8_t { none, same_file, one_more };
+/// `none` of tables that are not local, and where nothing is at `url`.
+HR_API TablePart part_of_table(const std::string& url, Format format,
+                               const std::filesystem::path& path);
 
 /// "26.0.1": the Arrow that is linked, which may be another than an installed pyarrow.
 HR_API std::string arrow_version();

@@ -383,18 +383,30 @@ class Registry:
         return Path(self._handle.artifact_path(reference, path))
 
     def export_file(
-        self, file: str | os.PathLike[str], pattern: str = "", *, run: str = "", where: str = ""
+        self,
+        file: str | os.PathLike[str],
+        pattern: str = "",
+        *,
+        run: str = "",
+        where: str = "",
+        force: bool = False,
     ) -> int:
-        """Write matching versions with their files into one tar; returns how many there are."""
-        return self._export(file, {"pattern": pattern, "run": run, "where": where})
+        """Write matching versions with their files into one tar; returns how many there are.
+
+        Raises:
+            AlreadyExists: a file is there; ``force`` replaces it.
+        """
+        return self._export(file, {"pattern": pattern, "run": run, "where": where}, force)
 
     def export_uid(self, file: str | os.PathLike[str], version: Version) -> int:
         """Write one version with its files into a tar."""
         return self._export(file, {"pattern": version.name, "uid": version.uid})
 
-    def _export(self, file: str | os.PathLike[str], query: dict[str, Any]) -> int:
+    def _export(
+        self, file: str | os.PathLike[str], query: dict[str, Any], force: bool = False
+    ) -> int:
         query["limit"] = 10_000
-        return int(self._handle.export_file(json.dumps(query), os.fspath(file)))
+        return int(self._handle.export_file(json.dumps(query), os.fspath(file), force))
 
     def import_file(self, file: str | os.PathLike[str], *, keep_versions: bool = False) -> int:
         """Take in a tar of `export_file`; returns how many versions were new here."""

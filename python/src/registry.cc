@@ -393,17 +393,18 @@ void bind_files(nb::class_<Handle>& handle) {
           "hash"_a)
       .def(
           "export_folder",
-          [](Handle& h, const std::string& reference, const std::string& folder) {
+          [](Handle& h, const std::string& reference, const std::string& folder, bool overwrite) {
             const hr::Version version = or_throw(h.get().find(std::string_view(reference)));
-            or_throw(h.get().export_folder(version, folder));
+            or_throw(h.get().export_folder(version, folder, overwrite));
           },
-          "reference"_a, "folder"_a, release_gil())
+          "reference"_a, "folder"_a, "overwrite"_a, release_gil())
       .def(
           "export_file",
-          [](Handle& h, const std::string& query, const std::string& file) {
-            return or_throw(h.get().export_file(query_of(or_throw(parse_json(query))), file));
+          [](Handle& h, const std::string& query, const std::string& file, bool overwrite) {
+            return or_throw(
+                h.get().export_file(query_of(or_throw(parse_json(query))), file, overwrite));
           },
-          "query"_a, "file"_a, release_gil())
+          "query"_a, "file"_a, "overwrite"_a, release_gil())
       .def(
           "import_file",
           [](Handle& h, const std::string& file, bool keep_versions) {

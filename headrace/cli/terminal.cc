@@ -259,6 +259,10 @@ void Progress::finish() {
   }
 }
 
+std::string counted(size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 TextTable::TextTable(std::vector<std::string> header) {
   for (std::string& name : header) {
     name = printable(name);

@@ -71,6 +71,9 @@ class Progress {
 
 using base::printable;
 
+/// "1 item", "2 items".
+std::string counted(size_t count, std::string_view noun);
+
 /// Text on its way into a line for a person: printable(). Other values stay.
 template <typename T>
 auto shown(const T& value) {

@@ -292,8 +292,9 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
   }
   if (fails_again(folder)) {
     fmt::print(
-        "the same inputs fail the same way: change them or the options first, then: headrace "
-        "flow resume {} --retry-failed (and --accept-changes when the pipeline changed)\n",
+        "the same inputs fail the same way. When the data is mended: headrace flow resume {} "
+        "--retry-failed (a pipeline that changed: --accept-changes too). A run keeps its options; "
+        "with others start a new run\n",
         reference);
   } else {
     fmt::print("run again what failed: headrace flow resume {} --retry-failed\n", reference);

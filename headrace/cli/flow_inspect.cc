@@ -262,6 +262,13 @@ int cancel(const Arguments& arguments) {
   }
   if (json) {
     fmt::print("{}\n", Json::object({{"cancelled", true}}).dump());
+    return kExitOk;
+  }
+  const std::string run = flow::run_reference(*folder);
+  if (const std::string item = arguments.text("item"); item.empty()) {
+    say(stdout, "run {} is cancelled\n", run);
+  } else {
+    say(stdout, "item {} of run {} is cancelled\n", item, run);
   }
   return kExitOk;
 }

@@ -261,11 +261,28 @@ Result<ForecastProperties> read_forecast_properties(const Json& properties,
   return std::move(reading).out;
 }
 
-Result<void> check_forecast_properties(const Json& properties) {
+Result<void> check_forecast_properties(const Json& properties, std::span<const std::string> names) {
   HR_TRY(Reading reading, read_all(properties));
-  return reading.operation.empty() || (reading.operation == "train" && reading.scope.empty())
-             ? Result<void>()
-             : settle_operation(&reading);
+  const auto is_expression = [&](const char* name) {
+    return properties.find(name) == nullptr && std::ranges::find(names, name) != names.end();
+  };
+  const bool trains = reading.operation == "train";
+  if (reading.operation.empty() || (trains && is_expression("scope"))) {
+    return {};
+  }
+  HR_TRY(settle_operation(&reading));
+  const ForecastProperties& out = reading.out;
+  if (out.table.url.empty() && !is_expression("table")) {
+    return wrong("table", Json(""), "a file, folder or glob");
+  }
+  if (trains && out.model.empty() && !is_expression("model")) {
+    return wrong("model", Json(""), "a name for the registry");
+  }
+  if (out.operation == ForecastOperation::train_local && out.item.empty() &&
+      !is_expression("item")) {
+    return wrong("item", Json(""), "the id of one series, such as @item() in a ForEach");
+  }
+  return {};
 }
 
 std::vector<std::string> forecast_property_names() {

@@ -70,3 +70,14 @@ def test_two_loops_side_by_side_have_a_line_of_progress_each(
         assert not (name == "B" and "1 failed" in rest), done.stderr
     assert ("A", "8", "8") in {one[:3] for one in shown}, done.stderr
     assert ("B", "3", "3") in {one[:3] for one in shown}, done.stderr
+
+
+def test_cancel_says_what_it_did(headrace_binary: Path, run_headrace: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(document(each("a", "sleep 600", 2))))
+    engine = start(headrace_binary, tmp_path, "run", "p.json", "--dir", "runs/r", "--slots", "2")
+    wait_for(lambda: (tmp_path / "runs/r/workers/1.log").exists())
+    item = run_headrace("flow", "cancel", "r", "--item", "1", cwd=tmp_path)
+    assert item.stdout == "item 1 of run r is cancelled\n", item.stderr
+    whole = run_headrace("flow", "cancel", "r", cwd=tmp_path)
+    engine.communicate(timeout=30)
+    assert whole.stdout == "run r is cancelled\n", whole.stderr

@@ -48,9 +48,14 @@ Result<void> check_output(const base::Path& path, const Arguments& arguments);
 /// The last of these alone, for what is no file of the caller's.
 Result<void> check_apart(const base::Path& path, const Arguments& arguments);
 
+/// The exit code of an error that was told. Where Ctrl-C was the reason a line says so, and what is
+/// left: "interrupted: nothing was written".
+int finish_error(const Error& error, const char* left, bool json);
+
 /// Notes to stderr.
 void print_lines(const std::vector<std::string>& notes);
-/// Items that failed, to stderr; the first of them when there are many.
+/// Items that failed, to stderr, a line for those of one reason; the first of them when there are
+/// many.
 void print_errors(const std::vector<forecast::ItemError>& errors);
 /// [{"item", "code", "message"}, ...]
 Json errors_json(const std::vector<forecast::ItemError>& errors);

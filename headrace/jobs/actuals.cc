@@ -51,6 +51,27 @@ Result<std::string> actuals_url(const std::string& url, const std::string& metad
   return dataset->test;
 }
 
+TableSpec actuals_spec(TableSpec table, const ActualsPlace& place) {
+  table.url = place.url;
+  table.start = place.start;
+  table.learned.start.clear();
+  if (!place.format.empty()) {
+    table.format = place.format;
+    return table;
+  }
+  const auto told = parse_format(table.format);
+  if (place.url.empty() || !told.ok() || *told == lake::Format::automatic) {
+    return table;
+  }
+  const auto named = lake::list_table_files(place.url);
+  const bool both_csv = named.ok() && named->format == lake::Format::csv &&
+                        (*told == lake::Format::csv || *told == lake::Format::wide_csv);
+  if (named.ok() && !both_csv) {
+    table.format.clear();
+  }
+  return table;
+}
+
 void continue_history(const forecast::SeriesSet& history, forecast::SeriesSet* actuals) {
   std::map<std::string_view, const forecast::Series*> by_id;
   for (const forecast::Series& past : history.series) {

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <memory>
 
 #include "headrace/lake/listing_internal.h"
+#include "headrace/lake/text_internal.h"
 
 namespace headrace::lake {
 
@@ -210,10 +213,23 @@ Format format_of(std::string_view name) {
 
 namespace {
 
-Result<Listing> list_file(const std::string& url, const scan::Entry& entry, Format wanted) {
+/// Its first bytes say so.
+bool is_parquet(const scan::Storage& storage, const std::string& path) {
+  std::array<char, 5> begin{};
+  const auto stream = storage.stream(path, false, std::make_shared<std::atomic<int64_t>>(0));
+  return stream.ok() && (*stream)->read(begin).ok() &&
+         looks_like_parquet(std::string_view(begin.data(), begin.size()));
+}
+
+Result<Listing> list_file(const scan::Storage& storage, const std::string& url,
+                          const scan::Entry& entry, Format wanted) {
   Listing out;
   const std::string name = entry.path.substr(entry.path.rfind('/') + 1);
   out.format = wanted == Format::automatic ? format_of(name) : wanted;
+  // Who says a format means the text files beside it, or the table whose past a Parquet file is.
+  if (wanted != Format::automatic && wanted != Format::parquet && is_parquet(storage, entry.path)) {
+    out.format = Format::parquet;
+  }
   if (out.format == Format::automatic) {
     return Error{Errc::unsupported,
                  url +
@@ -337,7 +353,7 @@ Result<Listing> list_table(const scan::Storage& storage, const std::string& url,
   const std::string& path = storage.path();
   HR_TRY(const auto exact, storage.find(path));
   if (exact && !exact->folder) {
-    return list_file(url, *exact, wanted);
+    return list_file(storage, url, *exact, wanted);
   }
   if (exact) {
     return list_files(storage, url, path, "", wanted);

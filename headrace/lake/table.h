@@ -26,7 +26,8 @@ HR_API std::string_view format_name(Format format);
 
 struct TableOptions {
   /// `automatic`: by the names' endings (.parquet .pq, .csv .csv.gz .tsv, .json .jsonl and .gz). A
-  /// CSV file is taken for wide (M4) only when told.
+  /// CSV file is taken for wide (M4) only when told. One file that begins as Parquet is Parquet,
+  /// whatever text it is told to be.
   Format format = Format::automatic;
   /// Types of columns of CSV, and of partition values, by name; others are found from the values.
   std::map<std::string, Type> types = {};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -62,6 +63,11 @@ TableSpec actuals_spec(TableSpec table, const ActualsPlace& place) {
   const auto told = parse_format(table.format);
   if (place.url.empty() || !told.ok() || *told == lake::Format::automatic) {
     return table;
+  }
+  std::error_code code;
+  const bool one_file = std::filesystem::is_regular_file(place.url, code);
+  if (!one_file && lake::list_table_files(place.url, *told).ok()) {
+    return table;  // a folder may hold files of several formats: it has such as are told
   }
   const auto named = lake::list_table_files(place.url);
   const bool both_csv = named.ok() && named->format == lake::Format::csv &&

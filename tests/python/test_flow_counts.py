@@ -81,3 +81,21 @@ def test_cancel_says_what_it_did(headrace_binary: Path, run_headrace: Run, tmp_p
     whole = run_headrace("flow", "cancel", "r", cwd=tmp_path)
     engine.communicate(timeout=30)
     assert whole.stdout == "run r is cancelled\n", whole.stderr
+
+
+def test_a_report_is_not_written_over_what_it_is_made_of(run_headrace: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(document(each("a", "true", 2))))
+    assert run_headrace("flow", "run", "p.json", "--dir", "run", cwd=tmp_path).returncode == 0
+    journal = tmp_path / "run/journal"
+    (tmp_path / "link.html").hardlink_to(journal)
+    (tmp_path / "soft.html").symlink_to(journal)
+    before = journal.read_bytes()
+    kept = next(path for path in (tmp_path / "run").iterdir() if path.suffix == ".json")
+    for out in ("run/journal", "run/../run/journal", "link.html", "soft.html", f"run/{kept.name}"):
+        done = run_headrace("flow", "report", "run", "--out", out, cwd=tmp_path)
+        assert done.returncode == 2, (out, done.stdout, done.stderr)
+        assert out in done.stderr
+        assert journal.read_bytes() == before
+    for out in ("run/report.html", "run/other.html", "r.html"):
+        done = run_headrace("flow", "report", "run", "--out", out, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr

@@ -185,6 +185,16 @@ def test_actuals_may_have_another_format_than_the_history(
     assert summary["judged_on"] == "actuals", summary
 
 
+def test_a_folder_of_several_formats_is_read_as_it_is_told(folder: Path, headrace_json) -> None:
+    came = folder / "came"
+    came.mkdir()
+    long(came / "came.csv", PAST, PAST + HORIZON)
+    small_lake.write(came / "other.parquet", small_lake.table())  # what the name alone would take
+    evaluate = ["forecast", "evaluate", "f.csv", "--history", folder / "past.csv"]
+    told = headrace_json(*evaluate, "--actuals", came, "--format", "csv")
+    assert told["judged_steps"] == HORIZON
+
+
 def test_a_parquet_file_that_is_read_as_text_is_called_one(folder: Path, run_headrace) -> None:
     lake = small_lake.good_lake(folder)
     renamed = folder / "renamed.csv"

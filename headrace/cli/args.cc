@@ -129,12 +129,25 @@ std::set<std::string> nouns_of(const std::vector<Command>& commands) {
   return nouns;
 }
 
+/// The commands that have this word as their verb, in words; "" where there is none.
+std::string commands_with_verb(const std::vector<Command>& commands, const std::string& verb) {
+  std::string text;
+  for (const Command& command : commands) {
+    if (!command.hidden && command.name.ends_with(" " + verb)) {
+      text += fmt::format("{}\"{}\"", text.empty() ? "" : " or ", command.name);
+    }
+  }
+  return text.empty() ? "" : "; did you mean " + text + "?";
+}
+
 Parsed no_such_command(const std::vector<Command>& commands, const std::string& noun,
                        const std::string& verb, bool json) {
   const std::set<std::string> nouns = nouns_of(commands);
   if (!nouns.contains(noun)) {
     const std::vector<std::string> names(nouns.begin(), nouns.end());
-    return usage_error(fmt::format("there is no command \"{}\"{}", noun, did_you_mean(noun, names)),
+    const std::string verbs = commands_with_verb(commands, noun);
+    return usage_error(fmt::format("there is no command \"{}\"{}", noun,
+                                   verbs.empty() ? did_you_mean(noun, names) : verbs),
                        json, "");
   }
   std::vector<std::string> verbs;

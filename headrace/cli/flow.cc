@@ -8,7 +8,10 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "headrace/base/clock.h"
 #include "headrace/base/file.h"
 #include "headrace/base/log.h"
 #include "headrace/cli/flow_internal.h"
@@ -55,26 +58,71 @@ class Watcher {
     }
     switch (report.kind) {
       case Report::Kind::items:
-        close();
-        counts_ = {};
-        bar_ = std::make_unique<Progress>(report.path, report.index);
+        loops_.push_back({report.path, report.index, base::system_clock().monotonic(), {}});
+        open(loops_.back());
         return;
-      case Report::Kind::item:
-        ++counts_.done;
-        counts_.failed += report.status == Status::failed ? 1 : 0;
-        counts_.cancelled += report.status == Status::cancelled ? 1 : 0;
-        counts_.skipped += report.status == Status::skipped ? 1 : 0;
-        counts_.running = std::max<int64_t>(0, counts_.running - 1);
-        show();
-        return;
+      case Report::Kind::item: on_item(report); return;
       case Report::Kind::activity: on_activity(report); return;
       default: return;
     }
   }
 
+  /// A ForEach whose items are being worked on.
+  struct Loop {
+    std::string path;
+    int64_t total = 0;
+    base::Micros started{0};  // monotonic
+    Progress::Counts counts;
+  };
+
+  /// Give the line to `loop`: there is one, and loops may run side by side.
+  void open(const Loop& loop) {
+    close();
+    shown_ = loop.path;
+    bar_ = std::make_unique<Progress>(loop.path, loop.total);
+    bar_->set_started(loop.started);
+    if (loop.counts.done > 0) {
+      bar_->update(loop.counts);
+    }
+  }
+
+  std::vector<Loop>::iterator find_loop(const std::string& path) {
+    return std::ranges::find(loops_, path, &Loop::path);
+  }
+
+  void on_item(const Report& report) {
+    const auto loop = find_loop(report.path);
+    if (loop == loops_.end()) {
+      return;
+    }
+    Progress::Counts& counts = loop->counts;
+    ++counts.done;
+    counts.failed += report.status == Status::failed ? 1 : 0;
+    counts.cancelled += report.status == Status::cancelled ? 1 : 0;
+    counts.skipped += report.status == Status::skipped ? 1 : 0;
+    counts.running = std::max<int64_t>(0, counts.running - 1);
+    show();
+  }
+
+  /// The last line of a loop is its own, then the one that began last goes on.
+  void end_loop(const std::string& path) {
+    const auto loop = find_loop(path);
+    if (loop == loops_.end()) {
+      return;
+    }
+    if (shown_ != path) {
+      open(*loop);
+    }
+    close();
+    loops_.erase(loop);
+    if (!loops_.empty()) {
+      open(loops_.back());
+    }
+  }
+
   void on_activity(const Report& report) {
     if (report.activity->kind == flow::ActivityKind::for_each) {
-      close();
+      end_loop(report.path);
     }
     if (report.activity->kind != flow::ActivityKind::work && !report.error &&
         report.activity->kind != flow::ActivityKind::for_each) {
@@ -88,14 +136,17 @@ class Watcher {
   }
 
   void on_progress(const flow::EngineProgress& progress) {
-    counts_.running = progress.items_running;
-    counts_.waiting = progress.items_waiting_retry;
+    for (Loop& loop : loops_) {  // of all together: which loop they are of is not told
+      loop.counts.running = progress.items_running;
+      loop.counts.waiting = progress.items_waiting_retry;
+    }
     show();
   }
 
   void show() {
-    if (bar_ != nullptr) {
-      bar_->update(counts_);
+    const auto loop = find_loop(shown_);
+    if (bar_ != nullptr && loop != loops_.end()) {
+      bar_->update(loop->counts);
     }
   }
 
@@ -131,8 +182,9 @@ class Watcher {
   }
 
   const bool events_;
+  std::vector<Loop> loops_;  // open ones, in the order of their beginning
+  std::string shown_;        // path of the loop that has the line
   std::unique_ptr<Progress> bar_;
-  Progress::Counts counts_;
 };
 
 int exit_code_of(const RunResult& result) {
@@ -152,8 +204,7 @@ ItemCounts item_counts(const flow::EngineProgress& items) {
   counts.succeeded = items.items_succeeded;
   counts.cancelled = items.items_cancelled;
   counts.skipped = items.items_skipped;
-  counts.failed =
-      items.items_ended - items.items_succeeded - items.items_cancelled - items.items_skipped;
+  counts.failed = items.items_failed;
   return counts;
 }
 
@@ -236,13 +287,14 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
   print_accuracy(folder);
   // A later activity that waits for Completed lets the pipeline succeed in spite of failed items,
   // as in Data Factory: the exit code is the status's, but they must not go unseen.
-  if (result.status != Status::failed && items.items_failed == 0) {
+  if (result.status != Status::failed && !items.any_lost()) {
     return;
   }
   if (fails_again(folder)) {
     fmt::print(
-        "the same inputs fail the same way: change them or the options first, then: headrace "
-        "flow resume {} --retry-failed (and --accept-changes when the pipeline changed)\n",
+        "the same inputs fail the same way. When the data is mended: headrace flow resume {} "
+        "--retry-failed (a pipeline that changed: --accept-changes too). A run keeps its options; "
+        "with others start a new run\n",
         reference);
   } else {
     fmt::print("run again what failed: headrace flow resume {} --retry-failed\n", reference);

@@ -262,6 +262,13 @@ int cancel(const Arguments& arguments) {
   }
   if (json) {
     fmt::print("{}\n", Json::object({{"cancelled", true}}).dump());
+    return kExitOk;
+  }
+  const std::string run = flow::run_reference(*folder);
+  if (const std::string item = arguments.text("item"); item.empty()) {
+    say(stdout, "run {} is cancelled\n", run);
+  } else {
+    say(stdout, "item {} of run {} is cancelled\n", item, run);
   }
   return kExitOk;
 }
@@ -319,6 +326,25 @@ int validate(const Arguments& arguments) {
   return good ? kExitOk : kExitUsage;
 }
 
+/// A report replaces a page, and nothing of what the run is read from, by whatever name.
+Result<void> check_report_place(const std::string& given, const base::Path& folder) {
+  if (given.empty()) {
+    return {};
+  }
+  HR_TRY(const base::Path place, base::check_replaceable(given));
+  std::error_code code;
+  for (const auto& file : std::filesystem::directory_iterator(folder, code)) {
+    std::error_code unlike;
+    if (file.path().extension() != ".html" &&
+        std::filesystem::equivalent(file.path(), place, unlike)) {
+      return Error{Errc::invalid_argument,
+                   given + ": is " + file.path().string() +
+                       ", a file of the run that the report is made of; name another file"};
+    }
+  }
+  return {};
+}
+
 int write_report(const Arguments& arguments) {
   const bool json = arguments.flag("json");
   base::Path folder;
@@ -327,8 +353,8 @@ int write_report(const Arguments& arguments) {
     return report_error(run.error(), json);
   }
   const std::string given = arguments.text("out");
-  if (const auto place = base::check_replaceable(given); !given.empty() && !place.ok()) {
-    return report_error(place.error(), json);
+  if (const auto fits = check_report_place(given, folder); !fits.ok()) {
+    return report_error(fits.error(), json);
   }
   const auto path = jobs::write_run_report(folder, given);
   if (!path.ok()) {

@@ -63,7 +63,8 @@ void add_row(const RunSummary& run, Micros now, TextTable* table) {
   table->add({name, run.pipeline, state,
               counted ? fmt::format("{}/{}", run.items_ended, run.items_total) : "?",
               counted ? std::to_string(run.items_failed) : "?",
-              counted ? std::to_string(run.items_cancelled) : "?", base::utc_text(run.started),
+              counted ? std::to_string(run.items_cancelled) : "?",
+              counted ? std::to_string(run.items_skipped) : "?", base::utc_text(run.started),
               counted || run.standing == RunStanding::running ? duration_text(seconds_of(run, now))
                                                               : "?"});
 }
@@ -76,7 +77,8 @@ int list_runs(const Arguments& arguments) {
   const size_t count = limit == 0 ? folders.size() : std::min(limit, folders.size());
   const Micros now = base::system_clock().wall();
   Json list = Json::array();
-  TextTable table({"run", "pipeline", "state", "items", "failed", "cancelled", "started", "took"});
+  TextTable table(
+      {"run", "pipeline", "state", "items", "failed", "cancelled", "skipped", "started", "took"});
   bool stopped = false;
   for (size_t i = 0; i < count; ++i) {
     const RunSummary run = flow::summarise_run(folders[i]);
@@ -117,7 +119,9 @@ Command flow_list_command() {
            {"headrace flow list", "headrace flow list --limit 0 --json"}, {limit}, list_runs);
   command.details =
       "The folder is HEADRACE_RUNS, else ./runs. State: running, succeeded, failed, cancelled, "
-      "stopped (no engine drives it; it can be resumed), unknown, or unreadable. It is quick: a "
+      "stopped (no engine drives it; it can be resumed), unknown, or unreadable. Items that ended "
+      "are "
+      "also those that were cancelled, and the skipped ones, which never began. It is quick: a "
       "run's last engine left a summary.json, and the journal is replayed only when it has grown "
       "since, and has at most 32 MiB. A longer one without a summary is unknown, its items show as "
       "?: `headrace flow status` reads it all.";

@@ -19,13 +19,20 @@ Option registry_option() {
 }
 
 Option columns_model_option() {
-  return {.name = "--model",
-          .help = "registered model whose columns the tables are read by, where none are named"};
+  return {
+      .name = "--model",
+      .help =
+          "registered model whose columns, frequency and start of wide rows the tables are read "
+          "by, where none are told"};
 }
 
-Option actuals_start_option() {
-  return {.name = "--actuals-start",
-          .help = "first stamp of wide actuals; by default each row begins where its past ends"};
+/// What `--actuals` may need told apart from the table.
+std::vector<Option> actuals_options() {
+  return {{.name = "--actuals-start",
+           .help = "first stamp of wide actuals; by default each row begins where its past ends"},
+          {.name = "--actuals-format",
+           .help = "of the actuals; default by the ending of their name, else --format",
+           .choices = {"parquet", "csv", "wide_csv", "jsonl"}}};
 }
 
 Option table_argument() {
@@ -44,7 +51,9 @@ Command train_command() {
       "own that starts from them, and a backtest on its last values chooses among local, global "
       "and\n"
       "seasonal naive. The work runs as a pipeline: stop it with Ctrl-C and go on with\n"
-      "`headrace flow resume`. Training options without a value given are chosen for the scope.";
+      "`headrace flow resume`. With --global one model is trained, in one go: Ctrl-C keeps "
+      "nothing.\n"
+      "Training options without a value given are chosen for the scope.";
   command.examples = {
       "headrace forecast train lake/ --horizon 48",
       "headrace forecast train sales.csv --horizon 28 --frequency D --model sales",
@@ -74,8 +83,8 @@ Command train_command() {
          .at_most = flow::kSlotsMax},
         {.name = "--dir",
          .help = "folder of the run; default one of its own in HEADRACE_RUNS, then ./runs"},
-        {.name = "--actuals", .help = "table of what came after, to judge the forecasts"},
-        actuals_start_option()},
+        {.name = "--actuals", .help = "table of what came after, to judge the forecasts"}},
+       actuals_options(),
        table_options(),
        option_flags(forecast::train_option_list()),
        option_flags(forecast_infos())});
@@ -121,6 +130,7 @@ Command backtest_command() {
   Command command;
   command.name = "forecast backtest";
   command.summary = "forecast past stretches and compare with seasonal naive and Naive2";
+  command.details = "It runs in one go: after Ctrl-C nothing is kept, and it cannot be resumed.";
   command.examples = {
       "headrace forecast backtest lake/ --horizon 48 --windows 3",
       "headrace forecast backtest lake/ --horizon 48 --global --windows 2 --stride 24",
@@ -149,7 +159,6 @@ Command evaluate_command() {
       {{{.name = "forecasts", .help = "file made by `headrace forecast predict`", .required = true},
         {.name = "--history", .help = "table the forecasts were made from", .required = true},
         {.name = "--actuals", .help = "table of what came", .required = true},
-        actuals_start_option(),
         columns_model_option(),
         registry_option(),
         {.name = "--season",
@@ -159,6 +168,7 @@ Command evaluate_command() {
          .kind = OptionKind::integer,
          .at_least = 0,
          .at_most = 1e6}},
+       actuals_options(),
        score_options(),
        table_options()});
   command.run = forecast_evaluate;
@@ -180,10 +190,10 @@ Command plot_command() {
         {.name = "--item", .help = "the item to draw", .required = true},
         {.name = "--history", .help = "table the forecasts were made from", .required = true},
         {.name = "--actuals", .help = "table of what came"},
-        actuals_start_option(),
         columns_model_option(),
         registry_option(),
         {.name = "--out", .help = "file to write: .svg", .required = true}},
+       actuals_options(),
        table_options()});
   command.run = forecast_plot;
   return command;

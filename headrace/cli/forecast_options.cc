@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <map>
 
 #include "headrace/cli/terminal.h"
+#include "headrace/forecast/notes.h"
+#include "headrace/jobs/actuals.h"
+#include "headrace/jobs/output.h"
 
 namespace headrace::cli {
 
@@ -132,7 +136,22 @@ void follow_model(const jobs::ModelFacts& model, jobs::TableSpec* spec) {
   spec->learned = model.columns;
 }
 
-Result<void> check_output(const base::Path& path) {
+Result<void> check_apart(const base::Path& path, const Arguments& arguments) {
+  HR_TRY(const jobs::TableSpec spec, table_spec(arguments));
+  std::vector<jobs::TableSpec> read;
+  for (const char* name : {"table", "history", "actuals", "forecasts"}) {
+    jobs::TableSpec one = spec;
+    one.url = arguments.text(name);
+    if (const auto url = jobs::actuals_url(one.url, spec.metadata);
+        std::string_view(name) == "actuals" && url.ok()) {
+      one.url = *url;
+    }
+    read.push_back(std::move(one));
+  }
+  return jobs::check_apart(path, read);
+}
+
+Result<void> check_output(const base::Path& path, const Arguments& arguments) {
   std::error_code code;
   const auto refused = [&](const std::string& what) {
     return Error{Errc::invalid_argument, path.string() + ": " + what};
@@ -148,6 +167,7 @@ Result<void> check_output(const base::Path& path) {
   if (std::filesystem::is_directory(path, code) || !path.has_filename()) {
     return refused("is a folder; name a file in it");
   }
+  HR_TRY(check_apart(path, arguments));
   // What a file begins as tells the rest: rights, a disk that is read-only, a name too long.
   const auto begun = base::FileReplacement::begin(path);
   if (!begun.ok() && begun.error().code() == Errc::io) {
@@ -162,14 +182,69 @@ void print_lines(const std::vector<std::string>& notes) {
   }
 }
 
+int finish_error(const Error& error, const char* left, bool json) {
+  if (!interrupted() || error.code() != Errc::cancelled) {
+    return report_error(error, json);
+  }
+  fmt::print(stderr, "interrupted: {}\n", left);
+  return kExitInterrupted;
+}
+
+namespace {
+
+/// Of which items one thing is said; `text` without their names.
+struct Group {
+  std::string text;
+  std::vector<const forecast::ItemError*> errors;
+};
+
+/// The message of an item without its name.
+std::string common_text(const forecast::ItemError& bad) {
+  std::string text = bad.error.message();
+  const std::string name = "item \"" + bad.item + "\": ";
+  if (const size_t at = text.find(name); at != std::string::npos) {
+    text.erase(at, name.size());
+  }
+  return text;
+}
+
+std::vector<Group> groups_of(const std::vector<forecast::ItemError>& errors) {
+  std::vector<Group> groups;
+  std::map<std::string, size_t> known;
+  for (const forecast::ItemError& bad : errors) {
+    const std::string text = common_text(bad);
+    const auto [at, added] = known.try_emplace(text, groups.size());
+    if (added) {
+      groups.push_back({text, {}});
+    }
+    groups[at->second].errors.push_back(&bad);
+  }
+  return groups;
+}
+
+}  // namespace
+
 void print_errors(const std::vector<forecast::ItemError>& errors) {
   constexpr size_t kShown = 20;
-  for (size_t i = 0; i < std::min(errors.size(), kShown); ++i) {
-    fmt::print(stderr, "failed: {}: {}\n", printable(errors[i].item),
-               printable(errors[i].error.message(), true));
+  size_t left = errors.size();
+  const std::vector<Group> groups = groups_of(errors);
+  for (size_t i = 0; i < std::min(groups.size(), kShown); ++i) {
+    const auto& [text, bad] = groups[i];
+    left -= bad.size();
+    if (bad.size() == 1) {
+      fmt::print(stderr, "failed: {}: {}\n", printable(bad.front()->item),
+                 printable(bad.front()->error.message(), true));
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const forecast::ItemError* one : bad) {
+      names.push_back(one->item);
+    }
+    fmt::print(stderr, "failed: {} items ({}): {}\n", bad.size(),
+               printable(forecast::name_some(names)), printable(text, true));
   }
-  if (errors.size() > kShown) {
-    fmt::print(stderr, "failed: {} more items\n", errors.size() - kShown);
+  if (left > 0) {
+    fmt::print(stderr, "failed: {} more {}\n", left, left == 1 ? "item" : "items");
   }
 }
 

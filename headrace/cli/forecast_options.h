@@ -42,12 +42,20 @@ std::vector<forecast::OptionInfo> forecast_infos();
 std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists);
 
 /// Whether a file can be written under this name, asked before the work it is to hold.
-/// `invalid_argument`: its folder is not there, it is a folder itself, or the system refuses it.
-Result<void> check_output(const base::Path& path);
+/// `invalid_argument`: its folder is not there, it is a folder itself, the system refuses it, or it
+/// is a file that these arguments name to be read, or would become a part of such a table.
+Result<void> check_output(const base::Path& path, const Arguments& arguments);
+/// The last of these alone, for what is no file of the caller's.
+Result<void> check_apart(const base::Path& path, const Arguments& arguments);
+
+/// The exit code of an error that was told. Where Ctrl-C was the reason a line says so, and what is
+/// left: "interrupted: nothing was written".
+int finish_error(const Error& error, const char* left, bool json);
 
 /// Notes to stderr.
 void print_lines(const std::vector<std::string>& notes);
-/// Items that failed, to stderr; the first of them when there are many.
+/// Items that failed, to stderr, a line for those of one reason; the first of them when there are
+/// many.
 void print_errors(const std::vector<forecast::ItemError>& errors);
 /// [{"item", "code", "message"}, ...]
 Json errors_json(const std::vector<forecast::ItemError>& errors);

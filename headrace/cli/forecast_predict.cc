@@ -69,6 +69,9 @@ Result<jobs::TableSpec> spec_beside(const Arguments& arguments,
   HR_TRY(auto spec, table_spec(arguments));
   if (model) {
     spec.learned = model->columns;
+    if (spec.frequency.empty()) {
+      spec.frequency = model->spec.frequency.name();
+    }
   }
   HR_TRY(const auto names,
          jobs::forecast_columns(arguments.text("forecasts"), {spec.id, spec.time, ""}));
@@ -79,12 +82,11 @@ Result<jobs::TableSpec> spec_beside(const Arguments& arguments,
   return spec;
 }
 
-/// How the table of what came is read: as the history, but that a start is its own.
+/// How the table of what came is read: as the history, but for what is told of it alone.
 jobs::TableSpec spec_of_actuals(const Arguments& arguments, jobs::TableSpec spec) {
-  spec.url = arguments.text("actuals");
-  spec.start = arguments.text("actuals-start");
-  spec.learned.start.clear();
-  return spec;
+  return jobs::actuals_spec(std::move(spec),
+                            {arguments.text("actuals"), arguments.text("actuals-start"),
+                             arguments.text("actuals-format")});
 }
 
 /// Of a wide table, when its rows were taken to begin, where nobody told it here.
@@ -101,10 +103,20 @@ void tell_start(const jobs::SeriesTable& table, const jobs::TableSpec& spec) {
                    spec.url, start, like)});
 }
 
+/// What helps where forecasts and a wide table without a start do not meet.
+std::string start_hint(const jobs::SeriesTable& history, const jobs::TableSpec& spec) {
+  const std::string& start = history.set.columns.start;
+  return start.empty() ? ""
+                       : fmt::format(
+                             "the rows of {} were taken to begin at {}: --start says where they "
+                             "do, or --model names a model that was trained on such rows",
+                             spec.url, start);
+}
+
 Result<int> predict(const Arguments& arguments) {
   const std::string out = arguments.text("out");
   HR_TRY(jobs::check_ending(out, "forecasts"));
-  HR_TRY(check_output(out));
+  HR_TRY(check_output(out, arguments));
   HR_TRY(auto spec, table_spec(arguments));
   forecast::PredictOptions options;
   const auto infos = forecast::predict_option_list();
@@ -154,7 +166,7 @@ Result<int> predict(const Arguments& arguments) {
                            .dump());
   } else {
     print_errors(errors);
-    say(stdout, "wrote {} items to {}\n", forecasts->items.size(), out);
+    say(stdout, "wrote {} to {}\n", counted(forecasts->items.size(), "item"), out);
   }
   return errors.empty() ? kExitOk : kExitFailed;
 }
@@ -209,7 +221,7 @@ Result<void> check_per_item(const Arguments& arguments) {
     return {};
   }
   HR_TRY(jobs::check_ending(path, "scores"));
-  return check_output(path);
+  return check_output(path, arguments);
 }
 
 /// `season` is that of MASE and of the naive methods.
@@ -246,6 +258,10 @@ void print_comparison(const forecast::Comparison& comparison, int season,
   const auto names = [](const std::vector<std::string>& items) {
     return Json(Json::Array(items.begin(), items.end()));
   };
+  if (comparison.forecast_steps > 0) {
+    document.set("judged_steps", comparison.judged_steps());
+    document.set("forecast_steps", comparison.forecast_steps);
+  }
   document.set("constant_items", names(comparison.model.constant_items()));
   document.set("unscaled_items", names(comparison.model.unscaled_items()));
   document.set("notes", names(forecast::group_notes(comparison.notes)));
@@ -256,7 +272,9 @@ void print_comparison(const forecast::Comparison& comparison, int season,
   }
   print_lines(forecast::group_notes(comparison.notes));
   print_errors(comparison.errors);
-  fmt::print("{} items, season {}\n{}", comparison.model.items().size(), season, table.text());
+  const std::string steps = jobs::judged_steps_text(comparison);
+  fmt::print("{}, season {}{}{}\n{}", counted(comparison.model.items().size(), "item"), season,
+             steps.empty() ? "" : ", ", steps, table.text());
   for (const std::string& items : jobs::without_mase(comparison.model)) {
     say(stdout, "{}\n", items);
   }
@@ -268,10 +286,12 @@ void print_comparison(const forecast::Comparison& comparison, int season,
 /// Print the comparison, then write `--per-item`: a file that cannot be written costs no scores.
 /// `columns` are those of the table of the items.
 int tell_comparison(const forecast::Comparison& comparison, int season,
-                    const forecast::ColumnNames& columns, const Arguments& arguments) {
+                    const forecast::ColumnNames& columns, const Arguments& arguments,
+                    const std::string& hint = "") {
   const bool none = comparison.model.items().empty();
   if (none) {
-    fmt::print(stderr, "headrace: {}\n", printable(jobs::unjudged_text(comparison), true));
+    fmt::print(stderr, "headrace: {}{}\n", printable(jobs::unjudged_text(comparison), true),
+               printable(hint.empty() ? "" : "; " + hint, true));
   }
   if (none && !arguments.flag("json")) {
     print_errors(comparison.errors);
@@ -308,7 +328,8 @@ Result<int> evaluate(const Arguments& arguments) {
     season = model ? model->spec.season : forecast::season_length(frequency);
   }
   HR_TRY(const auto comparison, jobs::judge(forecasts, history.set, actuals.set, season));
-  return tell_comparison(comparison, season, history.set.columns, arguments);
+  return tell_comparison(comparison, season, history.set.columns, arguments,
+                         start_hint(history, spec));
 }
 
 Result<int> backtest(const Arguments& arguments) {
@@ -393,7 +414,11 @@ Result<std::vector<double>> actual_values(const jobs::TableSpec& spec,
   if (const forecast::Series* series = find_series(table.set.series, forecast.id)) {
     const auto offset =
         forecast::steps_between(series->frequency, series->start_us, forecast.start_us);
-    for (int step = 0; offset && step < forecast.horizon; ++step) {
+    if (!offset || *offset >= series->length() || *offset + forecast.horizon <= 0) {
+      return Error{Errc::invalid_argument, fmt::format("forecast: plot of \"{}\": {}", forecast.id,
+                                                       forecast::ranges_text(*series, forecast))};
+    }
+    for (int step = 0; step < forecast.horizon; ++step) {
       const int64_t index = *offset + step;
       const bool there = index >= 0 && index < series->length();
       values.push_back(there ? series->target[static_cast<size_t>(index)] : NAN);
@@ -439,8 +464,9 @@ void tell_plot(const forecast::PlotData& data, const Arguments& arguments) {
       there.empty() ? "" : fmt::format(", bands of {} %", fmt::join(there, ", ")));
 }
 
-Result<void> check_svg(const base::Path& path) {
-  HR_TRY(check_output(path));
+Result<void> check_svg(const Arguments& arguments) {
+  const base::Path path = arguments.text("out");
+  HR_TRY(check_output(path, arguments));
   return path.extension() == ".svg"
              ? Result<void>()
              : Error{Errc::invalid_argument,
@@ -448,7 +474,7 @@ Result<void> check_svg(const base::Path& path) {
 }
 
 Result<int> plot(const Arguments& arguments) {
-  HR_TRY(check_svg(arguments.text("out")));
+  HR_TRY(check_svg(arguments));
   HR_TRY(const auto model, named_model(arguments));
   HR_TRY(auto spec, spec_beside(arguments, model));
   const std::string item = arguments.text("item");
@@ -466,9 +492,13 @@ Result<int> plot(const Arguments& arguments) {
     return Error{Errc::not_found,
                  "forecast: " + arguments.text("forecasts") + " has no item \"" + item + "\""};
   }
-  HR_TRY(auto actual,
+  const auto placed = forecast::plot_data(*series, *forecast);
+  if (const std::string hint = start_hint(table, spec); !placed.ok() && !hint.empty()) {
+    return Error(placed.error()).add_note(hint);
+  }
+  HR_TRY(auto data, placed);
+  HR_TRY(data.actual,
          actual_values(spec_of_actuals(arguments, std::move(spec)), table.set, *forecast));
-  HR_TRY(const auto data, forecast::plot_data(*series, *forecast, 0, std::move(actual)));
   HR_TRY(const std::string svg, forecast::forecast_svg(data));
   HR_TRY(base::replace_file(arguments.text("out"), svg));
   tell_plot(data, arguments);
@@ -476,18 +506,20 @@ Result<int> plot(const Arguments& arguments) {
 }
 
 int finish(const Result<int>& result, const Arguments& arguments) {
-  if (result.ok()) {
-    return *result;
-  }
-  return interrupted() && result.error().code() == Errc::cancelled
-             ? kExitInterrupted
-             : report_error(result.error(), arguments.flag("json"));
+  return result.ok() ? *result
+                     : finish_error(result.error(), "nothing was written", arguments.flag("json"));
 }
 
 }  // namespace
 
 int forecast_predict(const Arguments& arguments) { return finish(predict(arguments), arguments); }
-int forecast_backtest(const Arguments& arguments) { return finish(backtest(arguments), arguments); }
+int forecast_backtest(const Arguments& arguments) {
+  const auto result = backtest(arguments);
+  return result.ok()
+             ? *result
+             : finish_error(result.error(), "nothing was kept (a backtest cannot be resumed)",
+                            arguments.flag("json"));
+}
 int forecast_evaluate(const Arguments& arguments) { return finish(evaluate(arguments), arguments); }
 int forecast_plot(const Arguments& arguments) { return finish(plot(arguments), arguments); }
 

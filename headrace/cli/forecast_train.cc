@@ -187,8 +187,14 @@ Result<Json> predict_json(const Arguments& arguments) {
   const auto infos = forecast_infos();
   HR_TRY(Json given, given_options(arguments, infos));
   std::string name = given.members().empty() ? "" : given.members().front().first;
-  for (const char* judging : {"actuals", "actuals-start"}) {
-    name = name.empty() && arguments.has(judging) ? judging : name;
+  for (const char* judging : {"actuals", "actuals-start", "actuals-format"}) {
+    if (arguments.flag("global") && arguments.has(judging)) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("--{} is for forecasts, and --global makes none; predict with the "
+                               "model, then: headrace forecast evaluate FORECASTS --history TABLE "
+                               "--actuals ACTUALS",
+                               judging)};
+    }
   }
   if (arguments.flag("global") && !name.empty()) {
     std::replace(name.begin(), name.end(), '_', '-');
@@ -296,6 +302,7 @@ Result<jobs::ForecastPipeline> told_pipeline(const Arguments& arguments) {
   spec.table.static_table = absolute(spec.table.static_table);
   spec.actuals = absolute(arguments.text("actuals"));
   spec.actuals_start = arguments.text("actuals-start");
+  spec.actuals_format = arguments.text("actuals-format");
   HR_TRY(registry::registry_path(arguments.text("registry")));
   spec.registry = absolute(arguments.text("registry"));
   spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(3));
@@ -309,9 +316,8 @@ Result<void> settle_actuals(jobs::ForecastPipeline* spec) {
     return {};
   }
   HR_TRY(spec->actuals, jobs::actuals_url(spec->actuals, spec->table.metadata), "actuals");
-  jobs::TableSpec read = spec->table;
-  read.url = spec->actuals;
-  read.start = spec->actuals_start;
+  jobs::TableSpec read =
+      jobs::actuals_spec(spec->table, {spec->actuals, spec->actuals_start, spec->actuals_format});
   for (auto* covariates : {&read.categories, &read.static_reals, &read.dynamic_reals}) {
     covariates->clear();  // an evaluation reads none
   }
@@ -322,8 +328,23 @@ Result<void> settle_actuals(jobs::ForecastPipeline* spec) {
   return jobs::check_actuals(read, past);
 }
 
+/// A run ends with files of its forecasts, which a table's folder would be read with from then on.
+Result<void> check_run_apart(const base::Path& runs, const Arguments& arguments) {
+  for (const char* name : {"forecasts.parquet", "forecasts.csv"}) {
+    const base::Path folder = arguments.has("dir") ? runs : runs / "RUN";
+    if (auto apart = check_apart(folder / name, arguments); !apart.ok()) {
+      return std::move(apart).error().add_note(
+          "--dir, or HEADRACE_RUNS, names another folder for the run");
+    }
+  }
+  return {};
+}
+
 /// Write the pipeline of this training and run it as `headrace flow run` would.
 Result<int> train_local(const Arguments& arguments) {
+  const base::Path runs =
+      arguments.has("dir") ? base::Path(arguments.text("dir")) : flow::runs_folder();
+  HR_TRY(check_run_apart(runs, arguments));
   HR_TRY(jobs::ForecastPipeline spec, told_pipeline(arguments));
   HR_TRY(const auto warm, start_from(arguments, &spec.table, &spec.train));
   spec.warm_start = warm ? warm->reference : "";
@@ -341,8 +362,6 @@ Result<int> train_local(const Arguments& arguments) {
   }
   HR_TRY(const Json pipeline, jobs::forecast_pipeline(spec));
 
-  const base::Path runs =
-      arguments.has("dir") ? base::Path(arguments.text("dir")) : flow::runs_folder();
   if (arguments.has("dir")) {
     HR_TRY(flow::check_folder(runs));
   }
@@ -384,9 +403,9 @@ int forecast_train(const Arguments& arguments) {
   if (result.ok()) {
     return *result;
   }
-  return interrupted() && result.error().code() == Errc::cancelled
-             ? kExitInterrupted
-             : report_error(result.error(), arguments.flag("json"));
+  return finish_error(result.error(),
+                      "nothing was kept (the training of a global model cannot be resumed)",
+                      arguments.flag("json"));
 }
 
 }  // namespace headrace::cli

@@ -150,8 +150,8 @@ Result<int> run_alias(const Arguments& arguments) {
                              {"dry_run", arguments.flag("dry-run")}}));
   } else {
     print_done(arguments, "versions", lines,
-               fmt::format("alias {} {} for {} models", alias, options.remove ? "removed" : "set",
-                           done.size()));
+               fmt::format("alias {} {} for {}", alias, options.remove ? "removed" : "set",
+                           counted(done.size(), "model")));
   }
   return done.empty() ? kExitFailed : kExitOk;
 }
@@ -204,7 +204,7 @@ Result<int> delete_all(const Arguments& arguments, Registry* opened, const std::
   if (!is_pattern(text)) {  // a name alone means that model, not what lies below it
     std::erase_if(versions, [&](const Version& version) { return version.name != text; });
   }
-  HR_TRY(const bool go_on, confirmed(arguments, fmt::format("{} versions", versions.size())));
+  HR_TRY(const bool go_on, confirmed(arguments, counted(versions.size(), "version")));
   if (!go_on) {
     return kExitFailed;
   }
@@ -216,7 +216,7 @@ Result<int> delete_all(const Arguments& arguments, Registry* opened, const std::
     }
     done.push_back(version.reference());
   }
-  print_done(arguments, "deleted", done, fmt::format("{} versions deleted", done.size()));
+  print_done(arguments, "deleted", done, counted(done.size(), "version") + " deleted");
   return done.empty() ? kExitFailed : kExitOk;
 }
 
@@ -245,8 +245,41 @@ Result<int> run_delete(const Arguments& arguments) {
   return kExitOk;
 }
 
+/// All deleted versions of a set, as `delete --all-versions` took them.
+Result<int> restore_all(const Arguments& arguments, Registry* opened, const std::string& text) {
+  registry::Query query;
+  query.pattern = text;
+  query.include_deleted = true;
+  HR_TRY(auto versions, matching(*opened, query));
+  std::erase_if(versions, [](const Version& version) { return !version.deleted; });
+  std::vector<std::string> done;
+  std::vector<std::string> gone;
+  for (const Version& version : versions) {
+    HR_TRY(const auto reference, registry::parse_reference("uid:" + version.uid));
+    const auto restored = opened->restore(reference);
+    if (!restored.ok() && restored.error().code() != Errc::not_found) {
+      return restored.error();
+    }
+    (restored.ok() ? done : gone).push_back(version.reference());
+  }
+  if (done.empty()) {
+    return Error{Errc::not_found,
+                 fmt::format("registry: {} has no deleted version that could be restored{}", text,
+                             gone.empty() ? "" : ": gc took the files of those that were deleted")};
+  }
+  print_done(arguments, "restored", done,
+             fmt::format("{} restored{}", counted(done.size(), "version"),
+                         gone.empty() ? ""
+                                      : fmt::format("; gc took the files of {} others: {}",
+                                                    gone.size(), joined(gone))));
+  return kExitOk;
+}
+
 Result<int> run_restore(const Arguments& arguments) {
   HR_TRY(auto opened, open_registry(arguments, Access::write));
+  if (const std::string text = arguments.text("reference"); is_pattern(text)) {
+    return restore_all(arguments, &opened, text);
+  }
   HR_TRY(const auto reference, registry::parse_reference(arguments.text("reference")));
   HR_TRY(opened.restore(reference));
   print_done(arguments, "restored", {arguments.text("reference")}, "restored");
@@ -260,7 +293,7 @@ Result<int> run_export(const Arguments& arguments) {
   int64_t count = 0;
   if (layout == "hf") {
     HR_TRY(const Version version, opened.find(arguments.text("pattern")));
-    HR_TRY(opened.export_folder(version, target));
+    HR_TRY(opened.export_folder(version, target, arguments.flag("force")));
     count = 1;
   } else {
     HR_TRY(registry::Query query, selection(arguments, arguments.text("pattern")));
@@ -268,13 +301,13 @@ Result<int> run_export(const Arguments& arguments) {
     query.limit = 10'000;
     HR_TRY(count, opened.count(query));
     if (count > 0) {
-      HR_TRY(count, opened.export_file(query, target));
+      HR_TRY(count, opened.export_file(query, target, arguments.flag("force")));
     }
   }
   if (arguments.flag("json")) {
     print_json(Json::object({{"versions", count}, {"target", target}}));
   } else {
-    say(stdout, "{} versions in {}\n", count, target);
+    say(stdout, "{} in {}\n", counted(static_cast<size_t>(count), "version"), target);
   }
   return count == 0 ? kExitFailed : kExitOk;
 }
@@ -297,7 +330,8 @@ Result<int> run_import(const Arguments& arguments) {
     print_json(Json::object(
         {{"added", report.added}, {"known", report.known}, {"conflicts", std::move(conflicts)}}));
   } else {
-    fmt::print("{} versions added, {} were here already\n", report.added, report.known);
+    fmt::print("{} added, {} were here already\n",
+               counted(static_cast<size_t>(report.added), "version"), report.known);
     for (const std::string& conflict : report.conflicts) {
       say(stderr, "headrace: {}\n", conflict);
     }
@@ -526,6 +560,7 @@ std::vector<Command> moving_commands() {
             {.name = "--latest",
              .help = "only the newest version of each model",
              .kind = OptionKind::flag},
+            {.name = "--force", .help = "overwrite a file that is there", .kind = OptionKind::flag},
             {.name = "--layout",
              .help = "tar, or hf: model.safetensors, config.json, README.md",
              .default_text = "tar",

@@ -105,12 +105,18 @@ std::string exact_text(double value) {
 
 /// The columns of a listing before the metrics.
 std::vector<std::string> plain_columns(const Arguments& arguments) {
-  if (arguments.flag("all")) {
-    return {"name", "version", "kind", "item", "aliases", "created"};
+  std::vector<std::string> columns = {"name", "version"};
+  if (arguments.flag("all") || arguments.flag("csv")) {
+    columns.emplace_back("kind");
   }
-  return arguments.flag("csv")
-             ? std::vector<std::string>{"name", "version", "kind", "aliases", "created"}
-             : std::vector<std::string>{"name", "version", "aliases", "created"};
+  if (arguments.flag("all")) {
+    columns.emplace_back("item");
+  }
+  columns.insert(columns.end(), {"aliases", "created"});
+  if (arguments.flag("deleted")) {
+    columns.emplace_back("deleted");
+  }
+  return columns;
 }
 
 std::vector<std::string> row_of(const registry::Version& version,
@@ -122,7 +128,8 @@ std::vector<std::string> row_of(const registry::Version& version,
       {"kind", version.kind},
       {"item", version.lineage.item},
       {"aliases", joined(version.aliases)},
-      {"created", base::utc_text(version.created, exact ? 6 : 0)}};
+      {"created", base::utc_text(version.created, exact ? 6 : 0)},
+      {"deleted", version.deleted ? base::utc_text(version.deleted_at, exact ? 6 : 0) : ""}};
   std::vector<std::string> row;
   for (const std::string& name : columns) {
     row.push_back(plain.at(name));
@@ -299,7 +306,9 @@ Command list_command() {
       {.name = "--latest",
        .help = "only the newest version of each model",
        .kind = OptionKind::flag},
-      {.name = "--deleted", .help = "deleted versions too", .kind = OptionKind::flag},
+      {.name = "--deleted",
+       .help = "deleted versions too, with when they were deleted",
+       .kind = OptionKind::flag},
       {.name = "--metrics", .help = "metrics to show, with commas between them"},
       {.name = "--limit",
        .help = "rows at most; 0 = all",

@@ -114,9 +114,8 @@ struct Progress::State {
   const int64_t total;
   base::Clock& clock;
   const Screen screen;
-  const base::Micros started;
-
   base::Mutex mu;  // leaf: held while drawing, so that a log line and the bar never mix
+  base::Micros started HR_GUARDED_BY(mu);
   Counts counted HR_GUARDED_BY(mu);
   std::deque<Sample> samples HR_GUARDED_BY(mu);
   base::Micros drawn_at HR_GUARDED_BY(mu){0};
@@ -235,6 +234,11 @@ Progress::~Progress() {
   base::set_log_sink(nullptr);
 }
 
+void Progress::set_started(base::Micros started) {
+  const base::MutexLock lock(state_->mu);
+  state_->started = started;
+}
+
 void Progress::update(const Counts& counts) {
   const base::MutexLock lock(state_->mu);
   const base::Micros now = state_->clock.monotonic();
@@ -253,6 +257,10 @@ void Progress::finish() {
     state_->draw(state_->clock.monotonic(), true);
     state_->finished = true;
   }
+}
+
+std::string counted(size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 TextTable::TextTable(std::vector<std::string> header) {

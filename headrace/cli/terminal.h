@@ -57,6 +57,8 @@ class Progress {
     int64_t skipped = 0;        ///< never begun, nor among `failed`; shown when there are any
     double eta_seconds = -1.0;  ///< < 0: estimated from the rate
   };
+  /// Of work that was under way before; monotonic.
+  void set_started(base::Micros started);
   void update(const Counts& counts);
   void update(int64_t done, int64_t failed, int64_t running) { update({done, failed, running}); }
   /// Draw the last state and end the line; a second call does nothing.
@@ -68,6 +70,9 @@ class Progress {
 };
 
 using base::printable;
+
+/// "1 item", "2 items".
+std::string counted(size_t count, std::string_view noun);
 
 /// Text on its way into a line for a person: printable(). Other values stay.
 template <typename T>

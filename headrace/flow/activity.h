@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,7 +44,9 @@ using ActivityFunction = std::function<Result<Json>(const ActivityCall&)>;
 
 /// Check literal typeProperties before anything runs (values that are expressions are left out of
 /// `properties`). Errors are shown with the position of the activity.
-using ActivityCheck = std::function<Result<void>(const Json& properties)>;
+/// `names` are those of all properties, also of such as are expressions and so not in `properties`.
+using ActivityCheck =
+    std::function<Result<void>(const Json& properties, std::span<const std::string> names)>;
 
 struct ActivityType {
   std::string type;

@@ -310,7 +310,7 @@ ActivityType custom_type(CommandMonitor* monitor) {
   type.required = {"command"};
   type.optional = {"folderPath",       "extendedProperties",  "resourceLinkedService",
                    "referenceObjects", "retentionTimeInDays", "autoUserSpecification"};
-  type.check = [](const Json& properties) -> Result<void> {
+  type.check = [](const Json& properties, std::span<const std::string>) -> Result<void> {
     const Json* command = properties.find("command");
     if (command != nullptr && !command->is_string()) {
       return Error{Errc::invalid_argument,

@@ -7,6 +7,7 @@
 
 #include "headrace/flow/pipeline.h"
 #include "headrace/flow/pipeline_check_internal.h"
+#include "headrace/flow/secrets.h"
 #include "headrace/flow/text.h"
 #include "headrace/flow/value.h"
 
@@ -166,6 +167,20 @@ class Reader {
     return names[0];
   }
 
+  /// A default that no run could take is told before one.
+  void check_default(const Parameter& parameter, const Json& json) {
+    const Json& value = *parameter.default_value;
+    if (value.is_null() || has_marked_secret(value) || !misspelt_secret(value).empty()) {
+      return;  // none, out of a key vault, or told as what it may mean
+    }
+    if (const auto taken = convert_argument(parameter, value); !taken.ok()) {
+      error("E-PROPERTY", json.offset(),
+            fmt::format("defaultValue of parameter '{}' must be of its type {}, not {}",
+                        parameter.name, parameter.type,
+                        parameter.secure ? std::string(value.kind_name()) : describe_value(value)));
+    }
+  }
+
   void read_parameter(const std::string& name, const Json& json, std::vector<Parameter>* out) {
     static const std::vector<std::string> kTypes = {"String", "Int",    "Float",       "Bool",
                                                     "Array",  "Object", "SecureString"};
@@ -182,6 +197,7 @@ class Reader {
       parameter.secure = parameter.secure || secret;
       const Json* inner = secret ? value->find("value") : nullptr;
       parameter.default_value = inner != nullptr ? *inner : *value;
+      check_default(parameter, *value);
     }
     out->push_back(std::move(parameter));
   }

@@ -233,7 +233,7 @@ TEST_CASE("types that run, that will run, and that nobody knows") {
   train.type = "Train";
   train.required = {"table"};
   train.optional = {"horizon"};
-  train.check = [](const Json& properties) -> Result<void> {
+  train.check = [](const Json& properties, std::span<const std::string>) -> Result<void> {
     if (properties.get_integer("horizon", 1) < 1) {
       return Error{Errc::invalid_argument, "horizon must be at least 1"};
     }

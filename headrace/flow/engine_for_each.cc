@@ -229,7 +229,6 @@ void Engine::State::cancel_item(const ItemPlace& place) {
   ++loop.cancelled_waiting;
   ++counts.items_ended;
   ++counts.items_cancelled;
-  ++counts.items_failed;
   report_unstarted_item(*place.run, place.index, item);
 }
 
@@ -253,7 +252,6 @@ void Engine::State::iteration_done(Scope* scope) {
   } else if (judged == Status::cancelled) {
     ++loop.cancelled;
     ++counts.items_cancelled;
-    ++counts.items_failed;
   } else {
     ++loop.failed;
     ++counts.items_failed;

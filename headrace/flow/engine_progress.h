@@ -13,14 +13,17 @@ namespace headrace::flow {
 
 struct EngineProgress {
   int64_t items_total = 0;
-  int64_t items_ended = 0;
+  int64_t items_ended = 0;  ///< the sum of the four below
   int64_t items_succeeded = 0;
-  int64_t items_failed = 0;     ///< and cancelled
+  int64_t items_failed = 0;
   int64_t items_cancelled = 0;  ///< also those that a cancelled run did not come to
   int64_t items_skipped = 0;
   int64_t items_running = 0;        ///< begun and not ended
   int64_t items_waiting_retry = 0;  ///< of those; a driver tells them apart from `items_running`
   int64_t attempts_running = 0;
+
+  /// Items that `--retry-failed` runs again though their run may have succeeded.
+  bool any_lost() const { return items_failed + items_cancelled > 0; }
 };
 
 /// Items that have not ended, by what their activities do.

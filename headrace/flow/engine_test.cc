@@ -564,7 +564,27 @@ TEST_CASE("items are counted by what they do now, and by how they ended") {
   stopped.run();
   const EngineProgress progress = stopped.engine().progress();
   CHECK(progress.items_skipped == 4);
-  CHECK(progress.items_ended - progress.items_skipped - progress.items_cancelled == 5);
+  CHECK(progress.items_failed == 5);
+}
+
+TEST_CASE("items of a run that was cancelled are cancelled, begun or not, and none has failed") {
+  Simulator run(
+      pipeline_of(pipeline_text({loop_of("@range(0, 6)", work("fit"), "\"batchCount\": 2,")})),
+      [](const CallSpec&) { return works("{}", 5.0); }, 2);
+  bool asked = false;
+  CHECK(run.run([&] {
+    if (!asked && run.engine().progress().items_running == 2) {
+      asked = true;
+      run.cancel();
+    }
+  }) == Status::cancelled);
+
+  REQUIRE(asked);
+  for (const EngineProgress& progress : {run.engine().progress(), run.replayed()->progress()}) {
+    CHECK(progress.items_cancelled == 6);
+    CHECK(progress.items_failed == 0);
+    CHECK(progress.items_ended == 6);
+  }
 }
 
 TEST_CASE("an attempt knows why it begins and how long it waited for its slot") {

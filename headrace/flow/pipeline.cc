@@ -148,6 +148,10 @@ Result<void> check_marks(const Parameter& parameter, const Json& given) {
 
 }  // namespace
 
+Result<Json> convert_argument(const Parameter& parameter, const Json& value) {
+  return convert(parameter, value);
+}
+
 Source::Source(std::string name, std::string text)
     : name_(std::move(name)), text_(std::move(text)), line_starts_{0} {
   for (size_t at = text_.find('\n'); at != std::string::npos; at = text_.find('\n', at + 1)) {

@@ -198,6 +198,10 @@ void for_each_activity(const ActivityList& list, const std::function<void(const 
 /// "[d.]hh:mm:ss" in seconds; nullopt when it is none.
 std::optional<double> parse_timeout(std::string_view text);
 
+/// A value for a parameter, by its type; `invalid_argument` where it has no such form. Does not
+/// quote what is secure.
+HR_API Result<Json> convert_argument(const Parameter& parameter, const Json& value);
+
 /// Arguments of a run: defaults filled in, values converted to the declared types. Errors
 /// (`invalid_argument`) name the parameter.
 HR_API Result<Json> bind_parameters(const Pipeline& pipeline, const Json& arguments);

@@ -247,7 +247,7 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   HR_TRY(const Changed document, compare_document(replay.header(), request));
   Engine& engine = replay.engine();
   // A pipeline may succeed in spite of failed items: a later activity waited for Completed.
-  const bool all_well = engine.status() == Status::succeeded && engine.progress().items_failed == 0;
+  const bool all_well = engine.status() == Status::succeeded && !engine.progress().any_lost();
   const bool again = request.retry_failed && !all_well;
   const bool unbegun = engine.status() == Status::queued;  // it takes no flag on its way
   if (again || document.changed || (unbegun && !request.circuit_breaker)) {

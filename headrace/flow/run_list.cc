@@ -39,7 +39,7 @@ void count(const EngineProgress& progress, RunSummary* summary) {
   summary->counted = true;
   summary->items_total = progress.items_total;
   summary->items_ended = progress.items_ended;
-  summary->items_failed = progress.items_failed - progress.items_cancelled;
+  summary->items_failed = progress.items_failed;
   summary->items_cancelled = progress.items_cancelled;
   summary->items_skipped = progress.items_skipped;
 }
@@ -73,7 +73,7 @@ bool read_kept(const base::Path& run_folder, RunSummary* summary) {
   // One of the headrace before lacks the last three, and counts cancelled items as failed.
   summary->items_total = kept->get_integer("items_total", 0);
   summary->items_ended = kept->get_integer("items_ended", 0);
-  summary->items_failed = kept->get_integer("items_failed", 0);
+  summary->items_failed = std::max<int64_t>(0, kept->get_integer("items_failed", 0));
   summary->items_cancelled = kept->get_integer("items_cancelled", 0);
   summary->items_skipped = kept->get_integer("items_skipped", 0);
   summary->idle = Micros(kept->get_integer("idle_us", 0));
@@ -177,6 +177,7 @@ Result<void> keep_summary(const base::Path& run_folder, const RunHeader& header,
                                   {"last_event_us", last_event.count()},
                                   {"items_total", counted.items_total},
                                   {"items_ended", counted.items_ended},
+                                  {"items_succeeded", engine.progress().items_succeeded},
                                   {"items_failed", counted.items_failed},
                                   {"items_cancelled", counted.items_cancelled},
                                   {"items_skipped", counted.items_skipped},

@@ -60,6 +60,7 @@ TEST_CASE("a summary counts as long as the journal has the length it speaks of")
                                     {"run_id", "r1"},
                                     {"state", "succeeded"},
                                     {"idle_us", 0},
+                                    {"items_succeeded", 7},
                                     {"items_total", 7}});
     REQUIRE(base::replace_file(runs / "a/summary.json", kept.dump()).ok());
   };

@@ -161,15 +161,11 @@ void RunMetrics::update(const Engine& engine, const WorkerPool& pool, Micros at)
 
 void RunMetrics::update_items(const Engine& engine, Micros at) {
   const EngineProgress progress = engine.progress();
-  const auto others = [](const EngineProgress& one) {
-    return one.items_succeeded + one.items_skipped + one.items_cancelled;
-  };
   const auto add = [](base::Counter* counter, int64_t count) {
     counter->add(static_cast<uint64_t>(std::max<int64_t>(0, count)));
   };
   add(&items_[0], progress.items_succeeded - counted_.items_succeeded);
-  add(&items_[1],
-      (progress.items_ended - others(progress)) - (counted_.items_ended - others(counted_)));
+  add(&items_[1], progress.items_failed - counted_.items_failed);
   add(&items_[2], progress.items_skipped - counted_.items_skipped);
   add(&items_[3], progress.items_cancelled - counted_.items_cancelled);
   counted_ = progress;

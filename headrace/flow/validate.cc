@@ -375,7 +375,7 @@ void check_type(const Activity& activity, const ActivityType& type, const Source
     }
   }
   if (type.check && !activity.is_broken) {
-    const Result<void> checked = type.check(given.is_object() ? given : Json::object());
+    const Result<void> checked = type.check(given.is_object() ? given : Json::object(), names);
     if (!checked.ok()) {
       add(Severity::error, "E-PROPERTY",
           fmt::format("'{}': {}", activity.name, checked.error().message()));

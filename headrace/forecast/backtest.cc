@@ -86,6 +86,9 @@ class Walk {
         usable.push_back(&s);
       }
     }
+    if (usable.empty()) {
+      return std::move(out_);  // each of them is told with its reason
+    }
     if (scope_ == Scope::global) {
       HR_TRY(walk(usable));
     } else {
@@ -182,7 +185,8 @@ std::vector<double> aligned(const Series& actual, const Forecast& forecast) {
   return values;
 }
 
-/// Which stamps are held, and which are needed, where none of these has a value.
+}  // namespace
+
 std::string ranges_text(const Series& actual, const Forecast& forecast) {
   const auto last = [](const Frequency& frequency, int64_t start_us, int64_t steps) {
     return stamp_text(add_steps(frequency, start_us, steps - 1));
@@ -194,14 +198,21 @@ std::string ranges_text(const Series& actual, const Forecast& forecast) {
       stamp_text(forecast.start_us), last(forecast.frequency, forecast.start_us, forecast.horizon));
 }
 
-}  // namespace
-
 void Comparison::merge(const Comparison& other) {
   model.merge(other.model);
   seasonal_naive.merge(other.seasonal_naive);
   naive2.merge(other.naive2);
+  forecast_steps += other.forecast_steps;
   errors.insert(errors.end(), other.errors.begin(), other.errors.end());
   notes.insert(notes.end(), other.notes.begin(), other.notes.end());
+}
+
+int64_t Comparison::judged_steps() const {
+  int64_t steps = 0;
+  for (const Scoreboard::Item& item : model.items()) {
+    steps += item.sums.cells;
+  }
+  return steps;
 }
 
 Result<Comparison> backtest(std::span<const Series> series, Scope scope, const TrainOptions& train,
@@ -256,6 +267,7 @@ Result<Comparison> evaluate(std::span<const Forecast> forecasts, std::span<const
     const Series& whole = *before->second;
     const int64_t cut = std::clamp<int64_t>(
         steps_floor(whole.frequency, whole.start_us, forecast.start_us - 1) + 1, 0, whole.length());
+    out.forecast_steps += forecast.horizon;
     score(std::span(whole.target).first(static_cast<size_t>(cut)), values, forecast,
           season > 0 ? season : season_length(forecast.frequency), &out);
   }

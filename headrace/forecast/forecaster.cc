@@ -353,8 +353,10 @@ Result<Trained> train_global(std::span<const Series> series, const TrainOptions&
   const std::vector<const Series*> usable = usable_series(series, resolved, &trained.notes);
   if (usable.empty()) {
     return Error{Errc::invalid_argument,
-                 fmt::format("forecast: none of {} series can be trained on{}", series.size(),
-                             trained.notes.empty() ? "" : ": " + trained.notes.front())};
+                 series.empty()
+                     ? "forecast: there are no series to train on"
+                     : fmt::format("forecast: none of {} series can be trained on{}", series.size(),
+                                   trained.notes.empty() ? "" : ": " + trained.notes.front())};
   }
   drop_rarely_observed_tail(usable, &resolved, &trained.notes);
   note_counts(usable, resolved, &trained.notes);

@@ -315,6 +315,9 @@ Json model_header(const Model& model, bool with_item_numbers) {
     if (!names.start.empty()) {
       columns.set("start", names.start);
     }
+    if (!names.told_zone.empty()) {
+      columns.set("zone", names.told_zone);
+    }
     header.set("columns", std::move(columns));
   }
   if (with_item_numbers) {
@@ -355,6 +358,7 @@ Result<Model> read_model_header(const Json& header, int64_t* members) {
       model.columns = {columns->get_string("id"), columns->get_string("time"),
                        columns->get_string("target")};
       model.columns.start = columns->get_string("start");
+      model.columns.told_zone = columns->get_string("zone");
     }
   }
   if (header.find("naive_share") != nullptr) {

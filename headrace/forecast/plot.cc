@@ -287,6 +287,13 @@ Result<void> check(const PlotData& data, const PlotOptions& options) {
                              options.width, options.height)};
   }
   const size_t horizon = data.median.size();
+  if (data.overlap < 0 || data.overlap > std::ssize(data.history) ||
+      data.overlap > std::ssize(data.median)) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("forecast: plot of \"{}\": an overlap of {} values of {} with a "
+                             "horizon of {}",
+                             data.title, data.overlap, data.history.size(), horizon)};
+  }
   const auto complain = [&data, horizon](std::string_view what, size_t count) {
     return Error{Errc::invalid_argument,
                  fmt::format("forecast: plot of \"{}\": {} {} values for a horizon of {}",
@@ -302,6 +309,41 @@ Result<void> check(const PlotData& data, const PlotOptions& options) {
     }
   }
   return {};
+}
+
+/// "2015-07-01 00:00:00 to 2015-07-02 11:00:00".
+std::string range_text(const Frequency& frequency, int64_t start_us, int64_t steps) {
+  return stamp_text(start_us) + " to " + stamp_text(add_steps(frequency, start_us, steps - 1));
+}
+
+/// The step of the series that the forecast begins at: within it, or right behind its last.
+Result<int64_t> place_of(const Series& series, const Forecast& forecast) {
+  const auto step = steps_between(series.frequency, series.start_us, forecast.start_us);
+  if (step && *step <= series.length() && *step + forecast.horizon > 0) {
+    return *step;
+  }
+  return Error{
+      Errc::invalid_argument,
+      fmt::format("forecast: plot of \"{}\": the forecast is of {}, and the history holds {}: {}; "
+                  "name the table that the forecast was made from",
+                  series.id, range_text(forecast.frequency, forecast.start_us, forecast.horizon),
+                  range_text(series.frequency, series.start_us, series.length()),
+                  step ? "they neither touch nor overlap"
+                       : "the forecast's stamps are none of the history's steps of " +
+                             series.frequency.name())};
+}
+
+/// Of the series what lies before step `place` and, as far as it goes, in the forecast's range.
+void take_history(const Series& series, int64_t place, int64_t horizon, int64_t wanted,
+                  PlotData* data) {
+  const int64_t first = std::min(std::max<int64_t>(0, place - wanted), place);
+  const int64_t last = std::min(series.length(), place + horizon);
+  data->start_us = series.stamp(first);
+  for (int64_t step = first; step < last; ++step) {  // a history may begin after its forecast
+    data->history.push_back(step < 0 ? std::numeric_limits<double>::quiet_NaN()
+                                     : series.target[static_cast<size_t>(step)]);
+  }
+  data->overlap = last - place;
 }
 
 }  // namespace
@@ -327,9 +369,8 @@ Result<PlotData> plot_data(const Series& series, const Forecast& forecast, int64
   data.title = series.id;
   data.frequency = series.frequency;
   const int64_t wanted = history_steps > 0 ? history_steps : int64_t{4} * forecast.horizon;
-  const int64_t first = std::max<int64_t>(0, series.length() - wanted);
-  data.start_us = series.stamp(first);
-  data.history.assign(series.target.begin() + first, series.target.end());
+  HR_TRY(const int64_t place, place_of(series, forecast));
+  take_history(series, place, forecast.horizon, wanted, &data);
   data.actual = std::move(actual);
   data.median = values(at(0.5));
   const auto is_usual = [](const PlotBand& band) {
@@ -354,7 +395,8 @@ Result<std::string> forecast_svg(const PlotData& data, const PlotOptions& option
   PlotData sorted = data;
   std::stable_sort(sorted.bands.begin(), sorted.bands.end(),
                    [](const PlotBand& a, const PlotBand& b) { return a.percent > b.percent; });
-  const auto past = static_cast<double>(data.history.size());
+  const size_t before = data.history.size() - static_cast<size_t>(data.overlap);
+  const auto past = static_cast<double>(before);
   const Frame frame{64.0,      options.width - 14.0,
                     34.0,      options.height - 30.0,
                     0.0,       past + static_cast<double>(data.median.size()) - 1.0,
@@ -383,8 +425,8 @@ Result<std::string> forecast_svg(const PlotData& data, const PlotOptions& option
   put_line(sorted.history, 0.0, frame, kHistoryColour, 1.3, &svg);
   put_line(sorted.median, past, frame, kForecastColour, 2.0, &svg);
   std::vector<double> joined = sorted.actual;
-  if (!joined.empty() && !sorted.history.empty()) {
-    joined.insert(joined.begin(), sorted.history.back());
+  if (!joined.empty() && before > 0) {
+    joined.insert(joined.begin(), sorted.history[before - 1]);
     put_line(joined, past - 1.0, frame, kActualColour, 1.4, &svg);
   } else {
     put_line(joined, past, frame, kActualColour, 1.4, &svg);

@@ -21,12 +21,13 @@ struct PlotBand {
   std::vector<double> high;
 };
 
-/// What is drawn. NaN leaves a gap.
+/// What is drawn, a value per step. NaN leaves a gap.
 struct PlotData {
   std::string title;
   Frequency frequency;
   int64_t start_us = 0;  ///< stamp of history[0]
   std::vector<double> history;
+  int64_t overlap = 0;         ///< so many last values of the history lie in the forecast's range
   std::vector<double> actual;  ///< of the horizon; may be empty
   std::vector<double> median;  ///< decides the horizon's length
   std::vector<PlotBand> bands;
@@ -40,10 +41,11 @@ struct PlotOptions {
 /// The central intervals that are drawn where the forecast has their two levels, in per cent.
 inline constexpr int kPlotPercents[] = {95, 80, 50};
 
-/// The last `history_steps` values of the series (0: four horizons), and of the forecast the median
+/// Where the forecast's stamps lie in the series: `history_steps` values before it (0: four
+/// horizons) and what the series has of its range, and of the forecast the median
 /// and the bands of `kPlotPercents`; where it has none of them, every pair of levels that are
 /// symmetric about the median (0.2 and 0.8 make 60 %). `actual` may be empty or hold the values
-/// that came. `invalid_argument`: the forecast has no median.
+/// that came. `invalid_argument`: the forecast has no median, or lies apart from the series.
 HR_API Result<PlotData> plot_data(const Series& series, const Forecast& forecast,
                                   int64_t history_steps = 0, std::vector<double> actual = {});
 

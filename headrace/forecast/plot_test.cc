@@ -75,6 +75,43 @@ TEST_CASE("a plot has history, median and its bands of 95, 80 and 50 %, else wha
   CHECK(svg.ends_with("</svg>\n"));
 }
 
+TEST_CASE("a forecast is drawn at its stamps, whatever the history has grown to or lacks") {
+  const Series series = sine_series(200);
+  const Forecast forecast = flat_forecast(series);  // steps 200 to 223
+  const auto at = [&](int64_t first, int64_t last) {
+    Series other = sine_series(last);
+    other.target.erase(other.target.begin(), other.target.begin() + first);
+    other.start_us = series.stamp(first);
+    return plot_data(other, forecast);
+  };
+
+  for (const int64_t length : {200, 201, 224, 400}) {
+    CAPTURE(length);
+    const PlotData data = at(0, length).value();
+    CHECK(data.start_us == series.stamp(104));
+    CHECK(data.overlap == std::min<int64_t>(length, 224) - 200);
+    CHECK(std::ssize(data.history) == 96 + data.overlap);
+    CHECK(data.history[50] == series.target[154]);
+    CHECK(forecast_svg(data).ok());
+  }
+  const PlotData late = at(210, 230).value();  // the history begins in the forecast's range
+  CHECK(late.start_us == series.stamp(200));
+  CHECK(late.overlap == 24);
+  CHECK(std::isnan(late.history[9]));
+  CHECK_FALSE(std::isnan(late.history[10]));
+  CHECK(forecast_svg(late).ok());
+
+  CHECK(at(0, 199).error().message() ==
+        "forecast: plot of \"H1\": the forecast is of 2015-07-09 08:00:00 to 2015-07-10 07:00:00, "
+        "and the history holds 2015-07-01 00:00:00 to 2015-07-09 06:00:00: they neither touch nor "
+        "overlap; name the table that the forecast was made from");
+  CHECK_FALSE(at(224, 300).ok());
+  Forecast between = forecast;
+  between.start_us += 1;
+  CHECK(plot_data(series, between).error().message().find("none of the history's steps of h") !=
+        std::string::npos);
+}
+
 TEST_CASE("a title cannot break out of the document") {
   const Series series = sine_series(60);
   PlotData data = plot_data(series, flat_forecast(series)).value();

@@ -43,6 +43,8 @@ struct ColumnNames {
   bool integer_ids = false;  ///< the ids are whole numbers there; not kept with models
   std::string zone = {};     ///< of the stamps, as in `lake::Field`; not kept with models
   std::string start = {};    ///< of a wide table: the first stamp of its rows
+  /// The zone that the stamps were told to be read in ("UTC"); "" = none was told.
+  std::string told_zone = {};
 
   bool empty() const { return id.empty() && time.empty() && target.empty(); }
   bool operator==(const ColumnNames&) const = default;

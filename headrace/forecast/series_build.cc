@@ -197,8 +197,8 @@ class ItemBuilder {
                           frequency_.unit != TimeUnit::minute && frequency_.unit != TimeUnit::hour;
     if (is_daily && (bad - before == calendar::kHour || after - bad == calendar::kHour)) {
       message +=
-          "; an hour's shift looks like daylight saving: convert local times to UTC, or cut "
-          "them to dates";
+          "; an hour's shift looks like daylight saving, and days that begin at a local midnight "
+          "are no steps of UTC: cut the stamps to dates";
     } else {
       message += "; round the stamps, or name the frequency";
     }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -80,6 +81,32 @@ Result<std::string> actuals_url(const std::string& url, const std::string& metad
     return Error{Errc::invalid_argument, url + " has no test/; name the table of actuals"};
   }
   return dataset->test;
+}
+
+TableSpec actuals_spec(TableSpec table, const ActualsPlace& place) {
+  table.url = place.url;
+  table.start = place.start;
+  table.learned.start.clear();
+  if (!place.format.empty()) {
+    table.format = place.format;
+    return table;
+  }
+  const auto told = parse_format(table.format);
+  if (place.url.empty() || !told.ok() || *told == lake::Format::automatic) {
+    return table;
+  }
+  std::error_code code;
+  const bool one_file = std::filesystem::is_regular_file(place.url, code);
+  if (!one_file && lake::list_table_files(place.url, *told).ok()) {
+    return table;  // a folder may hold files of several formats: it has such as are told
+  }
+  const auto named = lake::list_table_files(place.url);
+  const bool both_csv = named.ok() && named->format == lake::Format::csv &&
+                        (*told == lake::Format::csv || *told == lake::Format::wide_csv);
+  if (named.ok() && !both_csv) {
+    table.format.clear();
+  }
+  return table;
 }
 
 Result<void> continue_history(const forecast::SeriesSet& history, forecast::SeriesSet* actuals) {

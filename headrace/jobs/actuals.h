@@ -17,6 +17,16 @@ namespace headrace::jobs {
 /// `invalid_argument`: the data set has no test/; its train/ is never taken for what came.
 HR_API Result<std::string> actuals_url(const std::string& url, const std::string& metadata = {});
 
+/// What is told of the table of what came, beside what it shares with the table it continues.
+struct ActualsPlace {
+  std::string url;
+  std::string start;   ///< first stamp of wide rows; "" = they continue the past
+  std::string format;  ///< "" = as the table, unless its files are of another by their names
+};
+
+/// How the table of what came is read: as `table`, but for `place` and the start of its rows.
+HR_API TableSpec actuals_spec(TableSpec table, const ActualsPlace& place);
+
 /// Rows of a wide CSV have no stamps. Without a start of their own each begins right after the
 /// item's series in `history`. Where rows repeat that series, or half of it and more, all of the
 /// table begins with it: a file that holds the past alone is not taken for what came.

@@ -151,7 +151,13 @@ Json summary_of(const forecast::Comparison& comparison, const Forecasts& forecas
   summary.set("naive2", board(comparison.naive2));
   summary.set("constant_items", texts_json(comparison.model.constant_items()));
   summary.set("unscaled_items", texts_json(comparison.model.unscaled_items()));
-  add_notes(summary_text(summary, forecasts, without_mase(comparison.model)), forecasts, &summary);
+  summary.set("judged_steps", comparison.judged_steps());
+  summary.set("forecast_steps", comparison.forecast_steps);
+  std::vector<std::string> remarks = without_mase(comparison.model);
+  if (const std::string steps = judged_steps_text(comparison); !steps.empty()) {
+    remarks.insert(remarks.begin(), steps);
+  }
+  add_notes(summary_text(summary, forecasts, remarks), forecasts, &summary);
   return summary;
 }
 
@@ -295,6 +301,14 @@ std::string winners_text(const Json& summary) {
     }
   }
   return winners;
+}
+
+std::string judged_steps_text(const forecast::Comparison& comparison) {
+  const int64_t judged = comparison.judged_steps();
+  return judged < comparison.forecast_steps
+             ? fmt::format("{} of {} steps judged: the others have no actual value", judged,
+                           comparison.forecast_steps)
+             : "";
 }
 
 std::string unjudged_text(const forecast::Comparison& comparison) {

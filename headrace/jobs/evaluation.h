@@ -28,6 +28,9 @@ std::string winners_text(const Json& summary);
 /// A sentence on the forecasts that could not be judged; "" when all were.
 HR_API std::string unjudged_text(const forecast::Comparison& comparison);
 
+/// "6 of 24 steps judged: the others ..."; "" when all steps of the forecasts were.
+HR_API std::string judged_steps_text(const forecast::Comparison& comparison);
+
 /// Evaluate the forecasts stored under `run_folder`. `table` is the past they were made from,
 /// `actuals` what came (`load_actuals`); with an empty url the backtests that chose the models are
 /// summed up instead, each item weighing the same: of each candidate, and of what was taken
@@ -36,10 +39,10 @@ HR_API std::string unjudged_text(const forecast::Comparison& comparison);
 /// alone. Returns the summary: "items", "winners" by name, "judged_on"
 /// ("actuals" or "backtest"), metrics of the model ("mase", "median_mase", "smape", "owa",
 /// "mean_wql", "mean_item_wql", "coverage_80", ...), the same of "seasonal_naive" and "naive2", and
-/// "constant_items" and "unscaled_items" (those without a MASE), "notes" of items, equal ones told
-/// once, and "text": some lines for a person. What could not be judged on `actuals` is in
-/// "not_judged" [{"item", "message"}] and, as a sentence, in "warning"; when nothing could,
-/// backtests are summed up too.
+/// "judged_steps" of "forecast_steps" (of the items that were judged), "constant_items" and
+/// "unscaled_items" (those without a MASE), "notes" of items, equal ones told once, and "text":
+/// some lines for a person. What could not be judged on `actuals` is in "not_judged" [{"item",
+/// "message"}] and, as a sentence, in "warning"; when nothing could, backtests are summed up too.
 HR_API Result<Json> evaluate_run(const base::Path& run_folder, const TableSpec& table,
                                  const TableSpec& actuals);
 

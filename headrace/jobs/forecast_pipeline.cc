@@ -186,6 +186,9 @@ Result<Json> forecast_pipeline(const ForecastPipeline& spec) {
   Json judged = table_properties(spec, "evaluate");
   if (!spec.actuals.empty()) {
     judged.set("actuals", spec.actuals);
+    if (!spec.actuals_format.empty()) {
+      judged.set("actuals_format", spec.actuals_format);
+    }
     if (!spec.actuals_start.empty()) {
       judged.set("actuals_start", spec.actuals_start);
     }

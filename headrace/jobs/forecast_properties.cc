@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "headrace/jobs/actuals.h"
 #include "headrace/registry/name.h"
 #include "headrace/registry/registry.h"
 
@@ -142,6 +143,12 @@ Readers make_readers() {
                      Reading* r) { return read_text(n, v, &r->out.actuals.url); }},
       {"actuals_start", [](std::string_view n, const Json& v,
                            Reading* r) { return read_text(n, v, &r->out.actuals.start); }},
+      {"actuals_format",
+       [](std::string_view n, const Json& v, Reading* r) -> Result<void> {
+         HR_TRY(read_text(n, v, &r->out.actuals.format));
+         HR_TRY(parse_format(r->out.actuals.format));
+         return {};
+       }},
       {"warm_start", [](std::string_view n, const Json& v,
                         Reading* r) { return read_texts(n, v, &r->out.warm_start); }},
       {"start_warm", [](std::string_view n, const Json& v,
@@ -238,9 +245,8 @@ Result<ForecastProperties> read_forecast_properties(const Json& properties,
   out.table.static_reals = out.train.static_reals;
   out.table.dynamic_reals = out.train.dynamic_reals;
   const TableSpec actuals = out.actuals;
-  out.actuals = out.table;
-  out.actuals.url = absolute(actuals.url, folder);
-  out.actuals.start = actuals.start;
+  out.actuals =
+      actuals_spec(out.table, {absolute(actuals.url, folder), actuals.start, actuals.format});
   out.registry = absolute(out.registry, folder);
   const bool trains = out.operation == ForecastOperation::train_local ||
                       out.operation == ForecastOperation::train_global;
@@ -261,11 +267,28 @@ Result<ForecastProperties> read_forecast_properties(const Json& properties,
   return std::move(reading).out;
 }
 
-Result<void> check_forecast_properties(const Json& properties) {
+Result<void> check_forecast_properties(const Json& properties, std::span<const std::string> names) {
   HR_TRY(Reading reading, read_all(properties));
-  return reading.operation.empty() || (reading.operation == "train" && reading.scope.empty())
-             ? Result<void>()
-             : settle_operation(&reading);
+  const auto is_expression = [&](const char* name) {
+    return properties.find(name) == nullptr && std::ranges::find(names, name) != names.end();
+  };
+  const bool trains = reading.operation == "train";
+  if (reading.operation.empty() || (trains && is_expression("scope"))) {
+    return {};
+  }
+  HR_TRY(settle_operation(&reading));
+  const ForecastProperties& out = reading.out;
+  if (out.table.url.empty() && !is_expression("table")) {
+    return wrong("table", Json(""), "a file, folder or glob");
+  }
+  if (trains && out.model.empty() && !is_expression("model")) {
+    return wrong("model", Json(""), "a name for the registry");
+  }
+  if (out.operation == ForecastOperation::train_local && out.item.empty() &&
+      !is_expression("item")) {
+    return wrong("item", Json(""), "the id of one series, such as @item() in a ForEach");
+  }
+  return {};
 }
 
 std::vector<std::string> forecast_property_names() {

@@ -2,6 +2,7 @@
 // What a HeadraceForecast activity may be told: its typeProperties, read and checked in one place.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,9 +41,10 @@ struct ForecastProperties {
 HR_API Result<ForecastProperties> read_forecast_properties(const Json& properties,
                                                            const base::Path& folder);
 
-/// Check what is literal before a run: names, types, ranges. Values that are expressions are
-/// absent.
-HR_API Result<void> check_forecast_properties(const Json& properties);
+/// Check what is literal before a run: names, types, ranges, and that what the operation needs is
+/// there. `names` are those of all properties; values that are expressions are in them alone.
+HR_API Result<void> check_forecast_properties(const Json& properties,
+                                              std::span<const std::string> names);
 
 /// All property names beside the required ones.
 HR_API std::vector<std::string> forecast_property_names();

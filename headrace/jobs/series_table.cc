@@ -19,8 +19,6 @@
 
 namespace headrace::jobs {
 
-namespace {
-
 Result<lake::Format> parse_format(const std::string& name) {
   for (const lake::Format format : {lake::Format::parquet, lake::Format::csv,
                                     lake::Format::wide_csv, lake::Format::json_lines}) {
@@ -35,6 +33,8 @@ Result<lake::Format> parse_format(const std::string& name) {
   return Error{Errc::invalid_argument,
                "format is \"" + name + "\"; parquet, csv, wide_csv or jsonl is needed"};
 }
+
+namespace {
 
 /// One of the three columns of a long table.
 struct ColumnRole {
@@ -105,11 +105,23 @@ Result<std::string> column_name(const TableSpec& spec, const lake::Schema& schem
 
 }  // namespace
 
+namespace {
+
+/// What a model knows of the table that it was trained on, where nothing is told.
+void follow_learned(TableSpec* spec) {
+  if (spec->start.empty()) {
+    spec->start = spec->learned.start;
+  }
+  if (spec->zone.empty()) {
+    spec->zone = spec->learned.told_zone;
+  }
+}
+
+}  // namespace
+
 Result<OpenedTable> open_series_table(const TableSpec& given) {
   HR_TRY(SettledTable settled, settle_table(given));
-  if (settled.spec.start.empty()) {
-    settled.spec.start = settled.spec.learned.start;
-  }
+  follow_learned(&settled.spec);
   const TableSpec& spec = settled.spec;
   lake::TableOptions options;
   options.cardinalities = settled.cardinalities;
@@ -197,7 +209,22 @@ Result<void> check_zone(const std::string& zone, const TableSpec& spec) {
   // Instants are clear, but a local day or hour is not a fixed number of seconds.
   return Error{Errc::invalid_argument,
                spec.url + ": time stamps are in the zone " + zone +
-                   "; convert the column to UTC (days with a clock change are no regular grid)"};
+                   ", where days have 23 or 25 hours at a change of the clock; --zone UTC (in "
+                   "Python zone=\"UTC\") reads them as instants, and days that begin at a local "
+                   "midnight are to be cut to dates"};
+}
+
+/// A stream's stamps are microseconds of UTC already, where they have a zone: only to be called so.
+Result<void> take_told_zone(const TableSpec& spec, const lake::Field& time, std::string* zone) {
+  if (!spec.zone.empty() && spec.zone != "UTC") {
+    return Error{Errc::invalid_argument,
+                 spec.url + ": zone " + json_quote(spec.zone) +
+                     ": expected nothing, or UTC to take all time stamps as instants"};
+  }
+  if (time.type == lake::Type::timestamp_us && !spec.zone.empty()) {
+    *zone = spec.zone;
+  }
+  return {};
 }
 
 Result<registry::TableSnapshot> snapshot_of(const lake::Table& table) {
@@ -264,6 +291,7 @@ Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec
     HR_TRY(const auto dataset, lake::read_dataset(spec.metadata));
     spec.frequency = dataset.frequency;
   }
+  follow_learned(&spec);
   HR_TRY(auto columns, columns_of(spec, reader.schema()));
   HR_TRY(const auto static_table, open_static(spec, reader.schema(), static_rows));
   if (static_table) {
@@ -274,9 +302,12 @@ Result<forecast::SeriesSet> series_of(lake::BatchReader& reader, const TableSpec
     HR_TRY(static_table->read());
     HR_TRY(static_table->join(spec, &rows));
   }
+  const auto time = static_cast<size_t>(lake::find_field(reader.schema(), columns.time));
+  HR_TRY(take_told_zone(spec, reader.schema()[time], &rows.zone));
   HR_TRY(check_zone(rows.zone, spec));
   HR_TRY(forecast::SeriesSet set, build_set(rows, spec));
   set.columns = {columns.id, columns.time, columns.target, rows.integer_ids, rows.zone};
+  set.columns.told_zone = spec.zone;
   return set;
 }
 
@@ -312,6 +343,7 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
   SeriesTable out;
   HR_TRY(out.set, build_set(rows, spec));
   out.set.columns = {columns.id, columns.time, columns.target, rows.integer_ids, rows.zone};
+  out.set.columns.told_zone = spec.zone;
   if (table.format() == lake::Format::wide_csv) {
     out.without_start = spec.start.empty();
     out.set.columns.start = out.without_start ? forecast::stamp_text(0) : spec.start;

@@ -17,6 +17,9 @@
 
 namespace headrace::jobs {
 
+/// "parquet", "csv", "wide_csv", "jsonl"; "": by the name's ending. `invalid_argument`: another.
+HR_API Result<lake::Format> parse_format(const std::string& name);
+
 struct SeriesTable {
   forecast::SeriesSet set;
   bool without_start = false;  ///< rows of a wide CSV, and nothing told where they begin

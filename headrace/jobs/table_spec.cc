@@ -63,6 +63,7 @@ TableSpec table_spec_of(const Json& json) {
     spec.learned = {learned->get_string("id"), learned->get_string("time"),
                     learned->get_string("target")};
     spec.learned.start = learned->get_string("start");
+    spec.learned.told_zone = learned->get_string("zone");
   }
   return spec;
 }

@@ -32,8 +32,8 @@ struct TableSpec {
   std::vector<std::string> static_reals;
   std::vector<std::string> dynamic_reals;
   /// Columns of the table that a model was trained on: taken where no other are told and the table
-  /// has all of them, or none of the usual ones. Its start is that of a wide table, where none is
-  /// told.
+  /// has all of them, or none of the usual ones. Its start is that of a wide table, and its zone
+  /// that of the stamps, where none is told.
   forecast::ColumnNames learned;
 };
 
@@ -52,7 +52,7 @@ HR_API std::span<const TableText> table_texts();
 /// "allow_missing_columns".
 HR_API Json to_json(const TableSpec& spec);
 /// The same back; also "categories", "static_reals", "dynamic_reals" and "learned" {"id", "time",
-/// "target", "start"}. What is absent, or of
+/// "target", "start", "zone"}. What is absent, or of
 /// another type, keeps its default.
 HR_API TableSpec table_spec_of(const Json& json);
 

@@ -108,10 +108,11 @@ Result<TextShape> shape_of(const CsvGuesses& found, const TableOptions& options)
     if (field.type == Type::timestamp_us || field.type == Type::date) {
       field.zone = guess.zone();
       if (!guess.zone_conflict().empty() && options.zone.empty()) {
-        return Error{Errc::mismatch,
-                     fmt::format("column {}: time stamps of different zones: {}; write all in one "
-                                 "zone, or open the table with zone UTC to take them as instants",
-                                 json_quote(field.name), guess.zone_conflict())};
+        return Error{
+            Errc::mismatch,
+            fmt::format("column {}: time stamps of different zones: {}; write all in one "
+                        "zone, or take them as instants with --zone UTC (in Python zone=\"UTC\")",
+                        json_quote(field.name), guess.zone_conflict())};
       }
       if (!options.zone.empty()) {
         field.zone = options.zone;

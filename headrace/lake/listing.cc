@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <memory>
 
 #include "headrace/lake/listing_internal.h"
+#include "headrace/lake/text_internal.h"
 
 namespace headrace::lake {
 
@@ -210,10 +213,23 @@ Format format_of(std::string_view name) {
 
 namespace {
 
-Result<Listing> list_file(const std::string& url, const scan::Entry& entry, Format wanted) {
+/// Its first bytes say so.
+bool is_parquet(const scan::Storage& storage, const std::string& path) {
+  std::array<char, 5> begin{};
+  const auto stream = storage.stream(path, false, std::make_shared<std::atomic<int64_t>>(0));
+  return stream.ok() && (*stream)->read(begin).ok() &&
+         looks_like_parquet(std::string_view(begin.data(), begin.size()));
+}
+
+Result<Listing> list_file(const scan::Storage& storage, const std::string& url,
+                          const scan::Entry& entry, Format wanted) {
   Listing out;
   const std::string name = entry.path.substr(entry.path.rfind('/') + 1);
   out.format = wanted == Format::automatic ? format_of(name) : wanted;
+  // Who says a format means the text files beside it, or the table whose past a Parquet file is.
+  if (wanted != Format::automatic && wanted != Format::parquet && is_parquet(storage, entry.path)) {
+    out.format = Format::parquet;
+  }
   if (out.format == Format::automatic) {
     return Error{Errc::unsupported,
                  url +
@@ -263,13 +279,81 @@ Result<Listing> list_files(const scan::Storage& storage, const std::string& url,
   return out;
 }
 
+/// Where a folder or a glob looks for files: below `root`, by `pattern` (empty: any).
+struct Search {
+  std::string root;
+  std::string pattern;
+};
+
+std::optional<Search> search_of(const scan::Storage& storage) {
+  const std::string& path = storage.path();
+  const auto exact = storage.find(path);
+  if (exact.ok() && *exact) {
+    return (*exact)->folder ? std::optional(Search{path, ""}) : std::nullopt;
+  }
+  const size_t wild = first_wildcard(path);
+  if (wild == std::string::npos) {
+    return std::nullopt;
+  }
+  const size_t slash = path.rfind('/', wild);
+  const size_t name = slash == std::string::npos ? 0 : slash + 1;
+  const std::string root =
+      slash == std::string::npos ? "" : path.substr(0, std::max<size_t>(slash, 1));
+  return Search{root, path.substr(name)};
+}
+
+/// Whether a listing would find a file at `path`, which need not be there yet.
+bool would_find(const Search& search, const std::vector<FileInfo>& files, Format wanted,
+                const std::filesystem::path& path) {
+  std::error_code code;
+  const auto root =
+      std::filesystem::weakly_canonical(search.root.empty() ? "." : search.root, code);
+  const auto place = std::filesystem::weakly_canonical(path, code);
+  FileInfo one;
+  one.name = place.lexically_relative(root).generic_string();
+  if (code || one.name.empty() || one.name == "." || one.name == ".." ||
+      one.name.starts_with("../") || is_hidden(one.name) ||
+      (!search.pattern.empty() && !glob_match(search.pattern, one.name))) {
+    return false;
+  }
+  std::vector<FileInfo> all = files;
+  all.push_back(one);
+  const Format format = wanted == Format::automatic ? choose_format(all) : wanted;
+  return format != Format::automatic && fits(format, one);
+}
+
 }  // namespace
+
+TablePart part_of_table(const std::string& url, Format format, const std::filesystem::path& path) {
+  if (url.empty() || (url.find("://") != std::string::npos && !url.starts_with("file://"))) {
+    return TablePart::none;
+  }
+  const auto storage = scan::Storage::open(url);
+  if (!storage.ok()) {
+    return TablePart::none;
+  }
+  std::vector<FileInfo> files;
+  if (auto listing = list_table(*storage, url, format); listing.ok()) {
+    files = std::move(listing->files);
+  }
+  std::error_code code;
+  for (const FileInfo& file : files) {
+    if (std::filesystem::equivalent(file.path, path, code)) {
+      return TablePart::same_file;
+    }
+  }
+  if (std::filesystem::equivalent(storage->path(), path, code)) {
+    return TablePart::same_file;  // of a format that nobody told yet
+  }
+  const auto search = search_of(*storage);
+  return search && would_find(*search, files, format, path) ? TablePart::one_more : TablePart::none;
+}
 
 Result<Listing> list_table(const scan::Storage& storage, const std::string& url, Format wanted) {
   const std::string& path = storage.path();
   HR_TRY(const auto exact, storage.find(path));
   if (exact && !exact->folder) {
-    return list_file(url, *exact, wanted);
+    return list_file(storage, url, *exact, wanted);
   }
   if (exact) {
     return list_files(storage, url, path, "", wanted);

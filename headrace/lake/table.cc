@@ -84,12 +84,11 @@ Result<void> unify_field(const Field& field, const std::string& file, const std:
                              json_quote(field.name), field.file_type, common->file_type, before)};
   }
   if (field.zone != common->zone && options.zone.empty()) {
-    return Error{
-        Errc::mismatch,
-        fmt::format("{}: column {} has {}, but {} in {}; write all in one zone, or open the "
-                    "table with zone UTC to take them as instants",
-                    file, json_quote(field.name), zone_shown(field.zone), zone_shown(common->zone),
-                    before)};
+    return Error{Errc::mismatch,
+                 fmt::format("{}: column {} has {}, but {} in {}; write all in one zone, or take "
+                             "them as instants with --zone UTC (in Python zone=\"UTC\")",
+                             file, json_quote(field.name), zone_shown(field.zone),
+                             zone_shown(common->zone), before)};
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,7 +26,8 @@ HR_API std::string_view format_name(Format format);
 
 struct TableOptions {
   /// `automatic`: by the names' endings (.parquet .pq, .csv .csv.gz .tsv, .json .jsonl and .gz). A
-  /// CSV file is taken for wide (M4) only when told.
+  /// CSV file is taken for wide (M4) only when told. One file that begins as Parquet is Parquet,
+  /// whatever text it is told to be.
   Format format = Format::automatic;
   /// Types of columns of CSV, and of partition values, by name; others are found from the values.
   std::map<std::string, Type> types = {};
@@ -148,6 +150,13 @@ struct TableFiles {
 };
 HR_API Result<TableFiles> list_table_files(const std::string& url,
                                            Format format = Format::automatic);
+
+/// What a file that is written at a local path would be to a table: the very file that it is read
+/// from, under whatever name (a hard or symbolic link), or one more of its folder or glob.
+enum class TablePart : uint8_t { none, same_file, one_more };
+/// `none` of tables that are not local, and where nothing is at `url`.
+HR_API TablePart part_of_table(const std::string& url, Format format,
+                               const std::filesystem::path& path);
 
 /// "26.0.1": the Arrow that is linked, which may be another than an installed pyarrow.
 HR_API std::string arrow_version();

@@ -12,6 +12,10 @@
 
 namespace headrace::lake {
 
+bool looks_like_parquet(std::string_view bytes) {
+  return bytes.starts_with("PAR1\x15") || bytes.starts_with("PARE\x15");
+}
+
 namespace {
 
 constexpr size_t kReadBytes = size_t{256} << 10;
@@ -23,6 +27,10 @@ constexpr uint8_t kDate = 8;
 constexpr uint8_t kStamp = 16;
 
 /// Most text is ASCII, which is told eight bytes at a time.
+constexpr const char* kParquetText =
+    ": this is a Parquet file and is read as text; end its name in .parquet, or say its format: "
+    "parquet (--format parquet)";
+
 bool is_utf8(std::string_view text) {
   size_t at = 0;
   for (uint64_t eight = 0; at + sizeof eight <= text.size(); at += sizeof eight) {
@@ -179,6 +187,9 @@ Result<bool> CsvRows::next(std::vector<CsvCell>* cells) {
   if (!some) {
     return false;
   }
+  if (line_ == 1 && looks_like_parquet(buffer_.ahead())) {
+    return Error{Errc::invalid_argument, name_ + kParquetText};
+  }
   row_line_ = line_;
   RowEnd end = find_end();
   while (!end.complete && !buffer_.over()) {
@@ -228,6 +239,9 @@ Result<bool> TextLines::next(std::string_view* line) {
   const std::string_view text = buffer_.ahead();
   if (text.empty()) {
     return false;
+  }
+  if (line_ == 0 && looks_like_parquet(text)) {
+    return Error{Errc::invalid_argument, name_ + kParquetText};
   }
   ++line_;
   pending_ = end == std::string_view::npos ? text.size() : end + 1;

@@ -200,7 +200,7 @@ Result<void> write_tar(const base::FileReplacement& file, const std::string& man
 
 }  // namespace
 
-Result<int64_t> Registry::export_file(const Query& query, const Path& file) const {
+Result<int64_t> Registry::export_file(const Query& query, const Path& file, bool overwrite) const {
   Json versions = Json::array();
   std::map<std::string, int64_t> objects;
   Query all = query;
@@ -215,6 +215,7 @@ Result<int64_t> Registry::export_file(const Query& query, const Path& file) cons
     return {};
   };
   HR_TRY(base::check_replaceable(file));
+  HR_TRY(check_target(state_->folder, file, overwrite));
   HR_TRY(for_each(all, collect));
   const auto count = static_cast<int64_t>(versions.items().size());
   const std::string manifest =

@@ -84,7 +84,7 @@ TEST_CASE("exports of several at once into one file each write a whole one") {
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back("export", [&] {
         for (int k = 0; k < 20; ++k) {
-          done += source.export_file({.pattern = "m/**"}, file).ok() ? 1 : 0;
+          done += source.export_file({.pattern = "m/**"}, file, true).ok() ? 1 : 0;
         }
       });
     }

@@ -44,7 +44,29 @@ Result<void> write_model(const ModelFile& file, const Json& header, const Path& 
 
 }  // namespace
 
-Result<void> Registry::export_folder(const Version& version, const Path& folder) const {
+Result<void> check_target(const Path& registry, const Path& target, bool overwrite) {
+  std::error_code code;
+  const Path home = std::filesystem::weakly_canonical(registry, code);
+  const Path place = std::filesystem::weakly_canonical(target, code);
+  const std::string inside = place.lexically_relative(home).string();
+  if (!inside.empty() && inside != ".." && !inside.starts_with("../")) {
+    return Error{Errc::invalid_argument, "registry: " + target.string() +
+                                             " lies in the registry's own folder " +
+                                             registry.string() + "; name a place outside of it"};
+  }
+  if (!overwrite && std::filesystem::exists(target, code)) {
+    return Error{Errc::already_exists, "registry: " + target.string() +
+                                           " is there already; name another place, or overwrite "
+                                           "it (--force; in Python force=True)"};
+  }
+  return {};
+}
+
+Result<void> Registry::export_folder(const Version& version, const Path& folder,
+                                     bool overwrite) const {
+  for (const char* name : {"model.safetensors", "config.json", "README.md"}) {
+    HR_TRY(check_target(state_->folder, folder / name, overwrite));
+  }
   HR_TRY(auto file, load(version));
   HR_TRY(base::make_folders(folder));
   Json header = file.header().is_null() ? Json::object({{"kind", version.kind}}) : file.header();

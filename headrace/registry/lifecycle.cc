@@ -225,6 +225,7 @@ Result<AliasChange> Registry::set_alias(const Reference& reference, std::string_
 }
 
 Result<std::vector<AliasChange>> Registry::history(std::string_view name) const {
+  HR_TRY(parse_reference(name));  // a set is told what it is
   HR_TRY(auto database, state_->readers.take());
   HR_TRY(const int64_t model, model_id(database.get(), name));
   HR_TRY(auto select, database->prepare("SELECT name, from_version, to_version, at_us, \"by\", "

@@ -65,6 +65,13 @@ Result<Reference> parse_reference(std::string_view text) {
   Reference reference;
   const size_t mark = text.find_first_of(":@");
   const std::string_view name = text.substr(0, mark);
+  if (name.ends_with("/*") || name.ends_with("/**")) {
+    const std::string prefix(name.substr(0, name.rfind('/')));
+    return bad_reference(text, "this names a set of models, and one is needed here: " + prefix +
+                                   "/ITEM (headrace models list '" + prefix +
+                                   "/*' shows them; in Python load_set(\"" + prefix +
+                                   "\") loads them all)");
+  }
   HR_TRY(check_name(name));
   reference.name = std::string(name);
   if (mark == std::string_view::npos) {

@@ -143,10 +143,14 @@ class HR_API Registry {
   Result<void> backup(const Path& target) const;
 
   /// Tar of the versions of `query` (docs/formats/export.md); `import_file` takes such a tar.
-  Result<int64_t> export_file(const Query& query, const Path& file) const;
+  /// `already_exists` where `overwrite` is false and a file is there; `invalid_argument` for a
+  /// place in the registry itself, whatever is told.
+  Result<int64_t> export_file(const Query& query, const Path& file, bool overwrite = false) const;
   Result<ImportReport> import_file(const Path& file, const TarOptions& options = {});
-  /// model.safetensors, config.json and README.md, as model hubs lay them out.
-  Result<void> export_folder(const Version& version, const Path& folder) const;
+  /// model.safetensors, config.json and README.md, as model hubs lay them out. Refuses as
+  /// `export_file` does.
+  Result<void> export_folder(const Version& version, const Path& folder,
+                             bool overwrite = false) const;
   /// Copy a version's files into `folder` under their names; an item of a bundle becomes a model
   /// file of its own. Returns the paths written. `already_exists` where `overwrite` is false and
   /// one is there: then nothing is written.

@@ -28,6 +28,9 @@ class BundleCache {
   std::list<std::pair<std::string, ModelFile>> files_ HR_GUARDED_BY(mu_);
 };
 
+/// Whether an export may be written to `target`: see Registry::export_file.
+Result<void> check_target(const Path& registry, const Path& target, bool overwrite);
+
 struct Registry::State {
   State(Path folder_path, OpenOptions open_options)
       : folder(std::move(folder_path)),

@@ -325,6 +325,10 @@ class Scores:
     """Items that are constant before the forecast: they have no MASE."""
     unscaled_items: list[str] = field(default_factory=list)
     """Items without two values a season apart before the forecast: they have no MASE."""
+    judged_steps: int = 0
+    """Steps with an actual value, over all items that were judged."""
+    forecast_steps: int = 0
+    """Of ``evaluate``: the steps of their forecasts, with an actual value or not."""
 
 
 def options(of: Literal["train", "predict", "backtest"] = "train") -> list[Option]:
@@ -590,6 +594,9 @@ def evaluate(forecasts: object, training: object, actual: object, *, season: int
         training: the past they were made from: scales MASE and feeds the naive methods.
         actual: the values that came; of a GluonTS data set, named by its folder, those of test/.
         season: steps of a season; 0 = that of the model that ``predict`` used, else by frequency.
+
+    Raises:
+        Mismatch: no value that came meets a forecast; says which stamps either has.
     """
     past = _series(training, _Covariates())
     came = _series(_actuals(actual), _Covariates(), frequency=cast("Any", past).frequency())
@@ -599,9 +606,9 @@ def evaluate(forecasts: object, training: object, actual: object, *, season: int
 
 
 def _scores(
-    result: tuple[dict[str, dict[str, float]], object, object, Any, Any, Any, Any],
+    result: tuple[dict[str, dict[str, float]], object, object, Any, Any, Any, Any, int, int],
 ) -> Scores:
-    totals, items, steps, errors, notes, constant_items, unscaled_items = result
+    totals, items, steps, errors, notes, constant_items, unscaled_items, judged, told = result
     return Scores(
         {method: dict(values) for method, values in totals.items()},
         _Rows(items),
@@ -610,4 +617,6 @@ def _scores(
         list(notes),
         list(constant_items),
         list(unscaled_items),
+        judged,
+        told,
     )

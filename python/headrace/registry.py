@@ -23,7 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace._core import native, need_pandas
-from headrace._errors import InvalidArgument, Mismatch
+from headrace._errors import InvalidArgument, Mismatch, NotFound
+from headrace._registry_rows import item_of, metric
+from headrace._registry_rows import lineage as lineage_of
 
 if TYPE_CHECKING:
     import pandas
@@ -299,6 +301,23 @@ class Registry:
             return Model(_HeaderOnly(version.header), version.reference)
         return Model(self._handle.load(kept), version.reference)
 
+    def load_set(self, name: str) -> dict[str, Model]:
+        """Load the models of a set by item: NAME or NAME/* of the newest, NAME@alias of an alias.
+
+        `headrace.forecast.predict` takes what this returns.
+
+        Raises:
+            NotFound: there is no model below the name, or none under the alias.
+        """
+        prefix, at, alias = name.partition("@")
+        prefix = prefix.removesuffix("/*")
+        found = self.list(f"{prefix}/*", latest=not at, alias=alias)
+        models = {item_of(one.name, one.lineage): self.load(f"uid:{one.uid}") for one in found}
+        if not models:
+            what = f"has the alias {alias}" if at else "is there"
+            raise NotFound(f"registry: no model {prefix}/ITEM {what}; `list` shows them")
+        return models
+
     def list(
         self,
         pattern: str = "",
@@ -383,18 +402,30 @@ class Registry:
         return Path(self._handle.artifact_path(reference, path))
 
     def export_file(
-        self, file: str | os.PathLike[str], pattern: str = "", *, run: str = "", where: str = ""
+        self,
+        file: str | os.PathLike[str],
+        pattern: str = "",
+        *,
+        run: str = "",
+        where: str = "",
+        force: bool = False,
     ) -> int:
-        """Write matching versions with their files into one tar; returns how many there are."""
-        return self._export(file, {"pattern": pattern, "run": run, "where": where})
+        """Write matching versions with their files into one tar; returns how many there are.
+
+        Raises:
+            AlreadyExists: a file is there; ``force`` replaces it.
+        """
+        return self._export(file, {"pattern": pattern, "run": run, "where": where}, force)
 
     def export_uid(self, file: str | os.PathLike[str], version: Version) -> int:
         """Write one version with its files into a tar."""
         return self._export(file, {"pattern": version.name, "uid": version.uid})
 
-    def _export(self, file: str | os.PathLike[str], query: dict[str, Any]) -> int:
+    def _export(
+        self, file: str | os.PathLike[str], query: dict[str, Any], force: bool = False
+    ) -> int:
         query["limit"] = 10_000
-        return int(self._handle.export_file(json.dumps(query), os.fspath(file)))
+        return int(self._handle.export_file(json.dumps(query), os.fspath(file), force))
 
     def import_file(self, file: str | os.PathLike[str], *, keep_versions: bool = False) -> int:
         """Take in a tar of `export_file`; returns how many versions were new here."""
@@ -616,10 +647,10 @@ def _document(
         "name": name,
         "kind": kind or found_kind,
         "header": dict(header or {}),
-        "metrics": [_metric(key, value) for key, value in (metrics or {}).items()],
+        "metrics": [metric(key, value) for key, value in (metrics or {}).items()],
         "params": [[key, str(value)] for key, value in (params or {}).items()],
         "tags": [[key, value] for key, value in (tags or {}).items()],
-        "lineage": _lineage(table, **lineage),
+        "lineage": lineage_of(table, **lineage),
     }
     if once is not None:
         document["once"] = once
@@ -649,39 +680,6 @@ def _version(text: str) -> Version:
         header=row.get("header"),
         metric_steps=row.get("metric_steps", {}),
     )
-
-
-def _metric(name: str, value: float | tuple[float, int]) -> list[Any]:
-    if isinstance(value, tuple):
-        return [name, _number(value[0]), int(value[1])]
-    return [name, _number(value)]
-
-
-def _number(value: float) -> float | str:
-    number = float(value)
-    if number != number:
-        return "NaN"
-    if number in (float("inf"), float("-inf")):
-        return "Infinity" if number > 0 else "-Infinity"
-    return number
-
-
-def _lineage(
-    table: Mapping[str, Any] | str | None,
-    run: str | None = None,
-    item: str | None = None,
-    attempt: int = 0,
-    code_version: str | None = None,
-) -> dict[str, Any]:
-    lineage: dict[str, Any] = {"attempt": attempt}
-    for key, value in (("run", run), ("item", item), ("code_version", code_version)):
-        if value is not None:
-            lineage[key] = value
-    if isinstance(table, str):
-        lineage["table"] = {"url": table, "format": ""}
-    elif table is not None:
-        lineage["table"] = dict(table)
-    return lineage
 
 
 # --- weights and files -------------------------------------------------------------------------

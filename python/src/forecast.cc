@@ -179,6 +179,7 @@ nb::tuple train_local(const SeriesHandle& series, const std::string& options_jso
 nb::tuple train_global(const SeriesHandle& series, const std::string& options_json,
                        const std::optional<Model>& warm, int threads, const nb::object& progress) {
   const auto options = options_of<forecast::TrainOptions>(options_json);
+  or_throw(forecast::need_series(series.set, "the table"));
   std::optional<Result<forecast::Trained>> result;
   run_waiting(progress, [&](Waiting* waiting) {
     forecast::TrainContext context;
@@ -263,19 +264,25 @@ nb::tuple predict(const std::vector<std::pair<std::string, Model>>& models, bool
                         std::move(samples), failures_of(errors));
 }
 
-nb::tuple scores_of(const forecast::Comparison& comparison, const SeriesHandle& series,
+/// `errors` are items that could not be read. Where nothing has a score this is an error, as the
+/// commands' exit code is one.
+nb::tuple scores_of(forecast::Comparison comparison, const SeriesHandle& series,
                     std::vector<forecast::ItemError> errors) {
+  if (comparison.model.items().empty()) {
+    comparison.errors.insert(comparison.errors.begin(), errors.begin(), errors.end());
+    throw Raised(Error{Errc::mismatch, "forecast: " + jobs::unjudged_text(comparison)});
+  }
   errors.insert(errors.end(), comparison.errors.begin(), comparison.errors.end());
   nb::dict totals;
   const forecast::Scoreboard& reference = comparison.naive2;
   totals["model"] = nb::cast(comparison.model.named_totals(reference));
   totals["seasonal_naive"] = nb::cast(comparison.seasonal_naive.named_totals(reference));
   totals["naive2"] = nb::cast(reference.named_totals(reference));
-  return nb::make_tuple(totals,
-                        rows_of(jobs::item_scores(comparison, series.set.columns.integer_ids)),
-                        rows_of(jobs::step_scores(comparison.model)), failures_of(errors),
-                        forecast::group_notes(comparison.notes), comparison.model.constant_items(),
-                        comparison.model.unscaled_items());
+  return nb::make_tuple(
+      totals, rows_of(jobs::item_scores(comparison, series.set.columns.integer_ids)),
+      rows_of(jobs::step_scores(comparison.model)), failures_of(errors),
+      forecast::group_notes(comparison.notes), comparison.model.constant_items(),
+      comparison.model.unscaled_items(), comparison.judged_steps(), comparison.forecast_steps);
 }
 
 nb::tuple backtest(const SeriesHandle& series, bool is_local, const std::string& train_json,

@@ -390,20 +390,25 @@ void bind_files(nb::class_<Handle>& handle) {
       .def(
           "object_path",
           [](Handle& h, const std::string& hash) { return h.get().object_path(hash).string(); },
-          "hash"_a)
+          "hash"_a);
+}
+
+void bind_exports(nb::class_<Handle>& handle) {
+  handle
       .def(
           "export_folder",
-          [](Handle& h, const std::string& reference, const std::string& folder) {
+          [](Handle& h, const std::string& reference, const std::string& folder, bool overwrite) {
             const hr::Version version = or_throw(h.get().find(std::string_view(reference)));
-            or_throw(h.get().export_folder(version, folder));
+            or_throw(h.get().export_folder(version, folder, overwrite));
           },
-          "reference"_a, "folder"_a, release_gil())
+          "reference"_a, "folder"_a, "overwrite"_a, release_gil())
       .def(
           "export_file",
-          [](Handle& h, const std::string& query, const std::string& file) {
-            return or_throw(h.get().export_file(query_of(or_throw(parse_json(query))), file));
+          [](Handle& h, const std::string& text, const std::string& file, bool overwrite) {
+            const hr::Query query = query_of(or_throw(parse_json(text)));
+            return or_throw(h.get().export_file(query, file, overwrite));
           },
-          "query"_a, "file"_a, release_gil())
+          "query"_a, "file"_a, "overwrite"_a, release_gil())
       .def(
           "import_file",
           [](Handle& h, const std::string& file, bool keep_versions) {
@@ -512,6 +517,7 @@ void bind_registry(nb::module_& m) {
           },
           "query"_a, release_gil());
   bind_files(handle);
+  bind_exports(handle);
   bind_changes(handle);
   bind_bundle(m);
 }

@@ -181,7 +181,7 @@ BAD_TABLES: list[tuple[Callable[[Path], Path], int, list[str]]] = [
     (text_cell, 2, ['because of "n.a."', "lake.csv:102", "expected numbers"]),
     (zones_in_files, 1, ["part-1.parquet", "Europe/Berlin", "UTC", "write all in one zone"]),
     (zones_in_lines, 1, ["lake.csv:2", "lake.csv:3", "write all in one zone"]),
-    (local_zone, 2, ["in the zone Europe/Berlin", "convert the column to UTC"]),
+    (local_zone, 2, ["in the zone Europe/Berlin", "--zone UTC"]),
     (no_files, 2, ["lake: no Parquet, CSV or JSON lines file is there"]),
     (no_rows, 2, ["lake", "no rows", "add some, or name another table"]),
     (header_alone, 2, ["lake.csv", "no rows", "add some, or name another table"]),

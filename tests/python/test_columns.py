@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import headrace
 import small_lake
 from headrace import forecast, registry
 
@@ -100,8 +101,8 @@ def test_python_remembers_them_as_well(sales: Path) -> None:
         for models in (local, alike):
             made = pa.table(forecast.predict(models, source))
             assert made.column_names[:2] == ["store", "day"]
-    scores = forecast.evaluate(made, table, table)
-    assert len(scores.errors) == 3  # the table holds nothing that came after it
+    with pytest.raises(headrace.Mismatch, match="none of the 3 items has a score"):
+        forecast.evaluate(made, table, table)  # it holds nothing that came after it
 
 
 def test_a_model_without_names_still_forecasts(sales: Path) -> None:
@@ -120,7 +121,8 @@ def test_the_column_model_says_what_made_the_forecast(tmp_path: Path, run_headra
     assert set(pa.table(forecast.predict(model, lake))["model"].to_pylist()) == {"deepar"}
     made = pa.table(forecast.predict(half, lake))
     assert set(made["model"].to_pylist()) == {"deepar+naive"}
-    assert forecast.evaluate(made, lake, lake).errors  # it is read again
+    with pytest.raises(headrace.Mismatch, match="nothing was judged"):  # it is read again
+        forecast.evaluate(made, lake, lake)
 
     words = ["forecast", "train", lake, *small_lake.FAST, "--model", "m"]
     _ok(run_headrace(*words, "--dir", tmp_path / "runs"))

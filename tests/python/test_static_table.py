@@ -177,4 +177,5 @@ def test_a_table_of_which_no_column_is_named_is_refused_wherever_training_is_ask
     table = forecast.Table(first, static_table=second)
     made = forecast.predict(model, table)
     assert not made.errors
-    forecast.evaluate(made, table, table)
+    with pytest.raises(headrace.Mismatch, match="nothing was judged"):  # but it was read
+        forecast.evaluate(made, table, table)

@@ -108,7 +108,7 @@ def test_what_fails_again_as_things_are_is_not_offered_to_run_again(
     done = run_headrace("flow", "run", path, "--dir", "run", cwd=tmp_path)
 
     assert done.returncode == 1
-    assert "change them or the options first" in done.stdout
+    assert "with others start a new run" in done.stdout
     assert "run again what failed" not in done.stdout
 
 

@@ -109,8 +109,10 @@ Step ShmOperation::mismatch(int other) {
     fault.state.store(2, std::memory_order_release);
     channel_.ring_others();
   }
-  const Result<void> failed = failure_of(channel_);
-  error_ = failed.ok() ? Error{Errc::mismatch, "comm: the ranks do not agree"} : failed.error();
+  if (fault.state.load(std::memory_order_acquire) != 2) {
+    return Step::stuck;  // another rank is writing what it found
+  }
+  error_ = failure_of(channel_).error();
   return Step::failed;
 }
 
@@ -129,12 +131,12 @@ Result<void> drive(ShmOperation& operation, ShmChannel& channel, base::Deadline 
   while (true) {
     Step step = operation.step();
     if (step == Step::stuck && ++turns > spin.turns) {
-      const uint32_t ticket = channel.begin_sleep();
+      const uint32_t ticket = channel.bells().begin_sleep();
       step = operation.step();
       if (step == Step::stuck) {
-        channel.sleep(ticket, std::min(kSleepMost, deadline.left()));
+        channel.bells().sleep(ticket, std::min(kSleepMost, deadline.left()));
       }
-      channel.end_sleep();
+      channel.bells().end_sleep();
       HR_TRY(failure_of(channel));
       if (step == Step::stuck && deadline.passed()) {
         return Error{Errc::timeout, operation.waiting_for()};

@@ -15,16 +15,28 @@
 namespace headrace::comm {
 namespace {
 
+ShmChannel channel_of(const base::ShmMapping& memory, const ShmGeometry& geometry, int rank) {
+  auto* bells = reinterpret_cast<BellLine*>(memory.data() + geometry.segment_bytes());
+  std::vector<int> places(static_cast<size_t>(geometry.ranks));
+  std::iota(places.begin(), places.end(), 0);
+  return ShmChannel(memory.data(), geometry, rank, NodeBells(bells, rank), places);
+}
+
+base::ShmMapping memory_for(const ShmGeometry& geometry) {
+  auto segment = base::ShmSegment::create(
+      "comm test", geometry.segment_bytes() + sizeof(BellLine) * static_cast<size_t>(geometry.ranks));
+  REQUIRE(segment.ok());
+  auto mapping = segment->map();
+  REQUIRE(mapping.ok());
+  return std::move(*mapping);
+}
+
 /// Ranks as threads of one process over one segment, so that the sanitizer sees all of them.
 class Node {
  public:
   explicit Node(int ranks, ShmGeometry geometry) : geometry_(geometry) {
     geometry_.ranks = ranks;
-    auto segment = base::ShmSegment::create("comm test", geometry_.segment_bytes());
-    REQUIRE(segment.ok());
-    auto mapping = segment->map();
-    REQUIRE(mapping.ok());
-    memory_ = std::move(*mapping);
+    memory_ = memory_for(geometry_);
     states_.resize(static_cast<size_t>(ranks));
   }
 
@@ -36,7 +48,7 @@ class Node {
     std::vector<base::Thread> threads;
     for (int rank = 0; rank < ranks(); ++rank) {
       threads.emplace_back("rank", [&, rank] {
-        ShmChannel channel(memory_.data(), geometry_, rank);
+        ShmChannel channel = channel_of(memory_, geometry_, rank);
         body(rank, [&](const Call& call) {
           auto operation =
               start_shm_operation(call, channel, states_[static_cast<size_t>(rank)]);
@@ -276,12 +288,11 @@ TEST_CASE("ranks in different operations fail on all ranks, with both descriptio
 
 TEST_CASE("a rank that is late is named when the limit is over, and the operation can go on") {
   const ShmGeometry geometry = {.ranks = 2, .small_bytes = 4096, .chunk_bytes = 4096};
-  auto memory = base::ShmSegment::create("late", geometry.segment_bytes())->map();
-  REQUIRE(memory.ok());
+  const auto memory = memory_for(geometry);
   for (const uint64_t count : {1U, 100U, 50'000U}) {
-    std::memset(memory->data(), 0, memory->bytes());
-    ShmChannel first(memory->data(), geometry, 0);
-    ShmChannel second(memory->data(), geometry, 1);
+    std::memset(memory.data(), 0, memory.bytes());
+    ShmChannel first = channel_of(memory, geometry, 0);
+    ShmChannel second = channel_of(memory, geometry, 1);
     ShmSetState states[2];
     std::vector<float> in(count, 1.0F);
     std::vector<float> out(count);
@@ -305,14 +316,11 @@ TEST_CASE("a rank that is late is named when the limit is over, and the operatio
 
 TEST_CASE("counters may wrap around") {
   const ShmGeometry geometry = {.ranks = 2, .small_bytes = 4096, .chunk_bytes = 4096};
-  Node node(2, geometry);
-  static_cast<void>(node);
-  auto memory = base::ShmSegment::create("wrap", geometry.segment_bytes())->map();
-  REQUIRE(memory.ok());
+  const auto memory = memory_for(geometry);
   const auto start = static_cast<uint32_t>(-3);
   std::vector<base::Thread> ranks;
   for (int rank = 0; rank < 2; ++rank) {
-    ShmChannel channel(memory->data(), geometry, rank);
+    ShmChannel channel = channel_of(memory, geometry, rank);
     for (auto* counter : {&channel.mine().put, &channel.mine().reduced, &channel.mine().taken}) {
       counter->store(start);
     }
@@ -320,7 +328,7 @@ TEST_CASE("counters may wrap around") {
   }
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back("rank", [&, rank] {
-      ShmChannel channel(memory->data(), geometry, rank);
+      ShmChannel channel = channel_of(memory, geometry, rank);
       ShmSetState state = {.sequence = (uint64_t{1} << 32) - 2, .chunks = start,
                            .others_done = (uint64_t{1} << 32) - 2};
       for (uint64_t i = 0; i < 20; ++i) {

@@ -2,18 +2,16 @@
 #include "headrace/comm/transport/shm_channel.h"
 
 #include <algorithm>
-
-#include "headrace/base/futex.h"
+#include <utility>
 
 namespace headrace::comm {
 
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-// Of a rank: two flag lines, progress, bell, two announcements, then slots from a page of their own.
+// Of a rank: two flag lines, progress, two announcements, then slots from a page of their own.
 constexpr size_t kProgressAt = 2 * sizeof(FlagLine);
-constexpr size_t kBellAt = kProgressAt + sizeof(ProgressLine);
-constexpr size_t kAnnouncementsAt = kBellAt + sizeof(BellLine);
+constexpr size_t kAnnouncementsAt = kProgressAt + sizeof(ProgressLine);
 static_assert(kAnnouncementsAt + 2 * sizeof(Announcement) <= kPageBytes);
 constexpr size_t kHeaderBytes = kPageBytes;  // the fault
 
@@ -45,12 +43,15 @@ size_t ShmGeometry::segment_bytes() const {
   return kHeaderBytes + static_cast<size_t>(ranks) * bytes_of_rank(*this);
 }
 
-ShmChannel::ShmChannel(std::byte* memory, const ShmGeometry& geometry, int rank)
+ShmChannel::ShmChannel(std::byte* memory, const ShmGeometry& geometry, int rank, NodeBells bells,
+                       std::vector<int> places)
     : memory_(memory),
       geometry_(geometry),
       rank_(rank),
       header_bytes_(kHeaderBytes),
-      rank_bytes_(bytes_of_rank(geometry)) {}
+      rank_bytes_(bytes_of_rank(geometry)),
+      bells_(bells),
+      places_(std::move(places)) {}
 
 FlagLine& ShmChannel::line(int rank, uint64_t sequence) const {
   return reinterpret_cast<FlagLine*>(of_rank(rank))[sequence & 1];
@@ -58,10 +59,6 @@ FlagLine& ShmChannel::line(int rank, uint64_t sequence) const {
 
 ProgressLine& ShmChannel::progress(int rank) const {
   return *reinterpret_cast<ProgressLine*>(of_rank(rank) + kProgressAt);
-}
-
-BellLine& ShmChannel::bell(int rank) const {
-  return *reinterpret_cast<BellLine*>(of_rank(rank) + kBellAt);
 }
 
 Announcement& ShmChannel::announcement(int rank, uint64_t sequence) const {
@@ -81,34 +78,12 @@ std::byte* ShmChannel::chunk_slot(int rank, uint32_t chunk, int part) const {
 }
 
 void ShmChannel::ring_others() const {
-  // Pairs with the fence in begin_sleep: either we see the sleeper, or it sees what we published.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  NodeBells::fence();
   for (int other = 0; other < geometry_.ranks; ++other) {
-    if (other != rank_ && bell(other).sleepers.load(std::memory_order_relaxed) != 0) {
-      bell(other).rings.fetch_add(1, std::memory_order_release);
-      base::futex_wake_all(bell(other).rings);
+    if (other != rank_) {
+      bells_.ring(places_[static_cast<size_t>(other)]);
     }
   }
-}
-
-void ShmChannel::ring_self() const {
-  bell(rank_).rings.fetch_add(1, std::memory_order_release);
-  base::futex_wake_all(bell(rank_).rings);
-}
-
-uint32_t ShmChannel::begin_sleep() const {
-  bell(rank_).sleepers.fetch_add(1, std::memory_order_relaxed);
-  const uint32_t ticket = bell(rank_).rings.load(std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return ticket;
-}
-
-void ShmChannel::sleep(uint32_t ticket, base::Micros most) const {
-  base::futex_wait(bell(rank_).rings, ticket, most);
-}
-
-void ShmChannel::end_sleep() const {
-  bell(rank_).sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace headrace::comm

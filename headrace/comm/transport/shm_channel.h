@@ -10,14 +10,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
-#include "headrace/base/clock.h"
-#include "headrace/base/dtype.h"
-#include "headrace/comm/buffer.h"
+#include "headrace/comm/transport/node_bells.h"
 
 namespace headrace::comm {
 
-inline constexpr size_t kLineBytes = 64;
 inline constexpr size_t kInlineBytes = kLineBytes - sizeof(uint64_t);
 inline constexpr int kNodeRanksMax = 1024;
 
@@ -67,16 +65,13 @@ struct alignas(kLineBytes) ProgressLine {
   std::atomic<uint32_t> taken;    ///< results of the others are copied out
 };
 
-struct alignas(kLineBytes) BellLine {
-  std::atomic<uint32_t> sleepers;  ///< threads of this rank that sleep, or are about to
-  std::atomic<uint32_t> rings;     ///< what they sleep on
-};
-
 /// View of the memory as one rank sees it. Owns nothing; any thread of the rank may read, one at a
 /// time may write.
 class ShmChannel {
  public:
-  ShmChannel(std::byte* memory, const ShmGeometry& geometry, int rank);
+  /// `places`: of each rank of the set among the ranks of the node.
+  ShmChannel(std::byte* memory, const ShmGeometry& geometry, int rank, NodeBells bells,
+             std::vector<int> places);
 
   int rank() const { return rank_; }
   int ranks() const { return geometry_.ranks; }
@@ -94,16 +89,9 @@ class ShmChannel {
 
   /// Wake whoever of the others sleeps, after something was published.
   void ring_others() const;
-  /// Wake the sleeping threads of this rank.
-  void ring_self() const;
-
-  /// To sleep: begin_sleep(), look once more whether there is nothing to do, sleep(), end_sleep().
-  uint32_t begin_sleep() const;
-  void sleep(uint32_t ticket, base::Micros most) const;
-  void end_sleep() const;
+  const NodeBells& bells() const { return bells_; }
 
  private:
-  BellLine& bell(int rank) const;
   std::byte* of_rank(int rank) const { return memory_ + header_bytes_ + rank_bytes_ * size_t(rank); }
 
   std::byte* memory_;
@@ -111,6 +99,8 @@ class ShmChannel {
   int rank_;
   size_t header_bytes_;
   size_t rank_bytes_;
+  NodeBells bells_;
+  std::vector<int> places_;
 };
 
 }  // namespace headrace::comm

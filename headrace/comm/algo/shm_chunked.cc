@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -62,7 +60,6 @@ bool ShmChunked::agree() {
     }
     const Step there = look_at(next_);
     if (there != Step::moved) {
-      missing_ = next_;
       return false;
     }
     if (plan_.needs_agreement) {
@@ -235,10 +232,6 @@ Step ShmChunked::step() {
   channel_.mine().done.store(static_cast<uint32_t>(sequence_ + 1), std::memory_order_release);
   channel_.ring_others();
   return Step::done;
-}
-
-std::string ShmChunked::waiting_for() const {
-  return fmt::format("comm: {}: waited for rank {}", kind_name(call_.kind), missing_);
 }
 
 }  // namespace headrace::comm

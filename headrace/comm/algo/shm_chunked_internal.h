@@ -2,7 +2,6 @@
 // Large collectives: the moves of an ExchangePlan, chunk by chunk, through rings of slots.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "headrace/comm/algo/exchange_plan.h"
@@ -17,7 +16,6 @@ class ShmChunked : public ShmOperation {
  public:
   ShmChunked(const Call& call, ShmChannel& channel, ShmSetState& state);
   Step step() override;
-  std::string waiting_for() const override;
 
  private:
   using Counter = std::atomic<uint32_t> ProgressLine::*;
@@ -46,7 +44,6 @@ class ShmChunked : public ShmOperation {
   bool announced_ = false;
   bool agreed_ = false;
   bool past_caches_;
-  int missing_ = -1;                // whom the last stage was stuck on
   std::vector<std::byte> scaled_;   // own contribution, where it is scaled
   std::vector<const std::byte*> sources_;
 };

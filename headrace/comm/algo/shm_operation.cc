@@ -7,7 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "headrace/base/futex.h"
 #include "headrace/base/random.h"
 #include "headrace/comm/algo/exchange_plan.h"
 #include "headrace/comm/algo/shm_chunked_internal.h"
@@ -17,17 +16,17 @@ namespace headrace::comm {
 
 namespace {
 
-constexpr base::Micros kSleepMost = std::chrono::milliseconds(50);
-
 /// Never zero, and another than that of the operation two before.
 uint64_t flag_of(const Call& call, uint64_t sequence) {
   return base::derive_seed(call.fingerprint(), sequence) | 1;
 }
 
-Result<void> failure_of(const ShmChannel& channel) {
+}  // namespace
+
+std::optional<Error> failure_of(const ShmChannel& channel) {
   const ShmFault& fault = channel.fault();
   if (fault.state.load(std::memory_order_acquire) != 2) {
-    return {};
+    return std::nullopt;
   }
   Error error(static_cast<Errc>(fault.code), fault.text);
   Origin origin;
@@ -36,7 +35,21 @@ Result<void> failure_of(const ShmChannel& channel) {
   return error;
 }
 
-}  // namespace
+Error spread_failure(const ShmChannel& channel, int culprit, const Error& error) {
+  ShmFault& fault = channel.fault();
+  uint32_t none = 0;
+  if (fault.state.compare_exchange_strong(none, 1)) {
+    const size_t letters = std::min(error.message().size(), sizeof fault.text - 1);
+    std::memcpy(fault.text, error.message().data(), letters);
+    fault.text[letters] = '\0';
+    fault.rank = culprit;
+    fault.code = static_cast<int32_t>(error.code());
+    fault.state.store(2, std::memory_order_release);
+    channel.ring_others();
+  }
+  // Another rank may be writing what it found; if it dies over that, ours is as good.
+  return failure_of(channel).value_or(error);
+}
 
 ShmOperation::ShmOperation(const Call& call, ShmChannel& channel, ShmSetState& state)
     : call_(call),
@@ -57,7 +70,10 @@ bool ShmOperation::may_write() {
     if (other != channel_.rank()) {
       const uint32_t done = channel_.progress(other).done.load(std::memory_order_acquire);
       const auto behind = static_cast<int32_t>(ours - done);  // below zero: it is ahead of us
-      least = std::min(least, sequence_ - static_cast<uint64_t>(std::max(behind, 0)));
+      if (sequence_ - static_cast<uint64_t>(std::max(behind, 0)) < least) {
+        least = sequence_ - static_cast<uint64_t>(behind);
+        missing_ = other;
+      }
     }
   }
   state_.others_done = least;
@@ -85,6 +101,7 @@ Step ShmOperation::look_at(int other) {
   if (flag == flag_) [[likely]] {
     return Step::moved;
   }
+  missing_ = other;
   return flag == flag_before_ ? Step::stuck : mismatch(other);
 }
 
@@ -94,25 +111,13 @@ Step ShmOperation::mismatch(int other) {
     return describe(static_cast<Kind>(text.kind), static_cast<Op>(text.op),
                     static_cast<Dtype>(text.dtype), text.count, text.root, text.name);
   };
-  ShmFault& fault = channel_.fault();
-  uint32_t none = 0;
-  if (fault.state.compare_exchange_strong(none, 1)) {
-    const std::string text = fmt::format(
-        "comm: operation {} is {} on rank {} and {} on rank {}; all ranks of a process set must "
-        "call the same operations in the same order",
-        sequence_, describe_of(channel_.rank()), channel_.rank(), describe_of(other), other);
-    const size_t letters = std::min(text.size(), sizeof fault.text - 1);
-    std::memcpy(fault.text, text.data(), letters);
-    fault.text[letters] = '\0';
-    fault.rank = other;
-    fault.code = static_cast<int32_t>(Errc::mismatch);
-    fault.state.store(2, std::memory_order_release);
-    channel_.ring_others();
-  }
-  if (fault.state.load(std::memory_order_acquire) != 2) {
-    return Step::stuck;  // another rank is writing what it found
-  }
-  error_ = failure_of(channel_).error();
+  error_ = spread_failure(
+      channel_, other,
+      {Errc::mismatch,
+       fmt::format("comm: operation {} is {} on rank {} and {} on rank {}; all ranks of a process "
+                   "set must call the same operations in the same order",
+                   sequence_, describe_of(channel_.rank()), channel_.rank(), describe_of(other),
+                   other)});
   return Step::failed;
 }
 
@@ -123,37 +128,6 @@ std::unique_ptr<ShmOperation> start_shm_operation(const Call& call, ShmChannel& 
     return std::make_unique<ShmSmall>(call, channel, state, *bytes);
   }
   return std::make_unique<ShmChunked>(call, channel, state);
-}
-
-Result<void> drive(ShmOperation& operation, ShmChannel& channel, base::Deadline deadline,
-                   SpinBudget spin) {
-  uint32_t turns = 0;
-  while (true) {
-    Step step = operation.step();
-    if (step == Step::stuck && ++turns > spin.turns) {
-      const uint32_t ticket = channel.bells().begin_sleep();
-      step = operation.step();
-      if (step == Step::stuck) {
-        channel.bells().sleep(ticket, std::min(kSleepMost, deadline.left()));
-      }
-      channel.bells().end_sleep();
-      HR_TRY(failure_of(channel));
-      if (step == Step::stuck && deadline.passed()) {
-        return Error{Errc::timeout, operation.waiting_for()};
-      }
-    }
-    switch (step) {
-      case Step::done:
-        return {};
-      case Step::failed:
-        return operation.error();
-      case Step::moved:
-        turns = 0;
-        break;
-      case Step::stuck:
-        base::spin_pause();
-    }
-  }
 }
 
 }  // namespace headrace::comm

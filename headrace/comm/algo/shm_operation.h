@@ -30,8 +30,8 @@ class ShmOperation {
   virtual ~ShmOperation() = default;
   virtual Step step() = 0;
   const Error& error() const { return *error_; }
-  /// Ranks that `step` waits for, to name them.
-  virtual std::string waiting_for() const = 0;
+  /// The rank that the last step() which was `stuck` waited for.
+  int missing() const { return missing_; }
 
  protected:
   ShmOperation(const Call& call, ShmChannel& channel, ShmSetState& state);
@@ -51,6 +51,7 @@ class ShmOperation {
   const uint64_t flag_;
   const uint64_t flag_before_;
   std::optional<Error> error_;
+  int missing_ = -1;
 };
 
 /// Start the next operation of a set; all ranks do so in the same order. `call` and what it points
@@ -63,9 +64,9 @@ struct SpinBudget {
   uint32_t turns = 4000;
 };
 
-/// Drive `operation` to its end on this thread. `timeout` names whom it waited for; the operation
-/// may be driven on afterwards.
-Result<void> drive(ShmOperation& operation, ShmChannel& channel, base::Deadline deadline,
-                   SpinBudget spin);
+/// What the set failed with, when a rank has found that it must.
+std::optional<Error> failure_of(const ShmChannel& channel);
+/// Let all ranks of the set know of a failure; the first one counts and is returned.
+Error spread_failure(const ShmChannel& channel, int culprit, const Error& error);
 
 }  // namespace headrace::comm

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "headrace/base/random.h"
@@ -31,6 +32,29 @@ base::ShmMapping memory_for(const ShmGeometry& geometry) {
   return std::move(*mapping);
 }
 
+/// Step until the end, or the deadline; spins, as a test may.
+Result<void> drive(ShmOperation& operation, const ShmChannel& channel, base::Deadline deadline) {
+  while (true) {
+    switch (operation.step()) {
+      case Step::done:
+        return {};
+      case Step::failed:
+        return operation.error();
+      case Step::moved:
+        continue;
+      case Step::stuck:
+        break;
+    }
+    if (const auto failed = failure_of(channel)) {
+      return *failed;
+    }
+    if (deadline.passed()) {
+      return Error{Errc::timeout, "waited for rank " + std::to_string(operation.missing())};
+    }
+    base::sleep_for(base::Micros(1));
+  }
+}
+
 /// Ranks as threads of one process over one segment, so that the sanitizer sees all of them.
 class Node {
  public:
@@ -52,8 +76,7 @@ class Node {
         body(rank, [&](const Call& call) {
           auto operation =
               start_shm_operation(call, channel, states_[static_cast<size_t>(rank)]);
-          return drive(*operation, channel, base::Deadline::in(std::chrono::seconds(30)),
-                       {.turns = 200});
+          return drive(*operation, channel, base::Deadline::in(std::chrono::seconds(30)));
         });
       });
     }
@@ -300,16 +323,16 @@ TEST_CASE("a rank that is late is named when the limit is over, and the operatio
     const Call call = call_of(Kind::all_reduce, in, out, count);
     auto operation = start_shm_operation(call, first, states[0]);
     const auto late =
-        drive(*operation, first, base::Deadline::in(std::chrono::milliseconds(20)), {.turns = 10});
+        drive(*operation, first, base::Deadline::in(std::chrono::milliseconds(20)));
     REQUIRE(!late.ok());
     CHECK(late.error().code() == Errc::timeout);
     CHECK(late.error().message().find("rank 1") != std::string::npos);
     base::Thread peer("rank 1", [&] {
       const Call theirs = call_of(Kind::all_reduce, in, other, count);
       auto operation1 = start_shm_operation(theirs, second, states[1]);
-      CHECK(drive(*operation1, second, base::Deadline::in(std::chrono::seconds(10)), {}).ok());
+      CHECK(drive(*operation1, second, base::Deadline::in(std::chrono::seconds(10))).ok());
     });
-    CHECK(drive(*operation, first, base::Deadline::in(std::chrono::seconds(10)), {}).ok());
+    CHECK(drive(*operation, first, base::Deadline::in(std::chrono::seconds(10))).ok());
     CHECK(out == std::vector<float>(count, 2.0F));
   }
 }
@@ -337,7 +360,7 @@ TEST_CASE("counters may wrap around") {
         std::vector<float> out(count);
         const Call call = call_of(Kind::all_reduce, in, out, count);
         auto operation = start_shm_operation(call, channel, state);
-        CHECK(drive(*operation, channel, base::Deadline::in(std::chrono::seconds(10)), {}).ok());
+        CHECK(drive(*operation, channel, base::Deadline::in(std::chrono::seconds(10))).ok());
         CHECK(out == reduced(2, count, i));
       }
     });

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <array>
 #include <cstring>
 #include <numeric>
@@ -133,14 +131,6 @@ Step ShmSmall::step() {
   channel_.mine().done.store(static_cast<uint32_t>(sequence_ + 1), std::memory_order_release);
   channel_.ring_others();
   return Step::done;
-}
-
-std::string ShmSmall::waiting_for() const {
-  if (!announced_) {
-    return fmt::format("comm: {}: waited for others to end the operation before",
-                       kind_name(call_.kind));
-  }
-  return fmt::format("comm: {}: waited for rank {}", kind_name(call_.kind), next_);
 }
 
 }  // namespace headrace::comm

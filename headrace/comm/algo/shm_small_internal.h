@@ -2,7 +2,6 @@
 // One-piece collectives: each rank puts all it has, then takes what it needs.
 #pragma once
 
-#include <string>
 
 #include "headrace/comm/algo/shm_operation.h"
 
@@ -15,7 +14,6 @@ class ShmSmall : public ShmOperation {
   /// `bytes`: the most that any rank puts.
   ShmSmall(const Call& call, ShmChannel& channel, ShmSetState& state, size_t bytes);
   Step step() override;
-  std::string waiting_for() const override;
 
  private:
   void put();

@@ -63,6 +63,7 @@ struct alignas(kLineBytes) ProgressLine {
   std::atomic<uint32_t> put;      ///< chunks of all operations: contribution is in the slot
   std::atomic<uint32_t> reduced;  ///< own part is reduced, its result in the slot
   std::atomic<uint32_t> taken;    ///< results of the others are copied out
+  std::atomic<uint32_t> closed;   ///< not 0: this rank takes part no longer
 };
 
 /// View of the memory as one rank sees it. Owns nothing; any thread of the rank may read, one at a

@@ -30,6 +30,7 @@ enum class Errc : uint8_t {
   child_failed,      ///< a process we own ended badly; `origin` says how
   unsupported,       ///< a known thing that this build or machine cannot do
   busy,              ///< somebody else holds it; the message names the holder
+  peer_dead,         ///< a process that takes part has died; `origin` says which
   internal,          ///< a bug reported as a value
 };
 

@@ -46,6 +46,8 @@ class HR_API ShmSegment {
 
   int fd() const { return fd_.get(); }
   size_t bytes() const { return bytes_; }
+  /// The descriptor alone; mappings stay.
+  Fd release() && { return std::move(fd_); }
   /// Map all of it for reading and writing.
   Result<ShmMapping> map() const;
 

@@ -243,6 +243,8 @@ Work ProcessSet::barrier(const Options& options) {
   return state_->submit(call_of(Kind::barrier, {}, {}), options);
 }
 
+bool ProcessSet::closed(int rank) const { return state_->queue->closed(rank); }
+
 void ProcessSet::abort(std::string_view reason) {
   state_->queue->fail({Errc::cancelled, fmt::format("comm: rank {} aborted the process set: {}",
                                                     rank(), reason)});

@@ -80,6 +80,9 @@ class HR_API ProcessSet {
   /// Done when all have called it.
   Work barrier(const Options& options = {});
 
+  /// `rank` of this set has closed it, in order.
+  bool closed(int rank) const;
+
   /// End all operations, pending and later, on all ranks with `cancelled` and this reason.
   void abort(std::string_view reason);
 

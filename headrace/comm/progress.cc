@@ -40,14 +40,16 @@ void Progress::notify() {
   }
 }
 
-void Progress::fail_all(const Error& error) {
+void Progress::fail_sets_of(int place, const Error& error) {
   std::vector<std::shared_ptr<SetQueue>> queues;
   {
     base::MutexLock lock(mutex_);
     queues = queues_;
   }
   for (const auto& queue : queues) {
-    queue->fail(error);
+    if (place < 0 || queue->has_place(place)) {
+      queue->fail(error);
+    }
   }
   bells_.ring_self();
 }

@@ -23,7 +23,9 @@ class Progress {
   /// There is work that nobody drives.
   void notify();
   /// End everything under way with `error`.
-  void fail_all(const Error& error) HR_EXCLUDES(mutex_);
+  void fail_all(const Error& error) HR_EXCLUDES(mutex_) { fail_sets_of(-1, error); }
+  /// The same for the sets that the rank at `place` of the node is in; -1: all.
+  void fail_sets_of(int place, const Error& error) HR_EXCLUDES(mutex_);
 
  private:
   enum class Round : uint8_t { idle, stuck, moved };

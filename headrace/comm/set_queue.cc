@@ -119,7 +119,7 @@ std::optional<Error> SetQueue::failure_of_current() {
                        describe(call.kind, call.op, call.dtype, call.count, call.root, call.name),
                        current_->sequence);
   };
-  if (missing >= 0 && channel_.progress(missing).closed.load(std::memory_order_acquire) != 0) {
+  if (missing >= 0 && closed(missing)) {
     // What it has put before closing is seen by the step after this look.
     if (std::exchange(closed_seen_, missing) == missing) {
       return Error{Errc::cancelled,

@@ -21,7 +21,11 @@ class SetQueue {
   SetQueue(base::ShmMapping memory, ShmChannel channel)
       : memory_(std::move(memory)), channel_(std::move(channel)) {}
 
-  const ShmChannel& channel() const { return channel_; }
+  bool closed(int rank) const {
+    return channel_.progress(rank).closed.load(std::memory_order_acquire) != 0;
+  }
+  /// The world's rank, its place on the node, is one of this set.
+  bool has_place(int place) const { return channel_.has_place(place); }
 
   /// Number `work` and put it at the end. False: the set has failed, `work` is done with its error.
   bool push(const std::shared_ptr<WorkState>& work) HR_EXCLUDES(mutex_);

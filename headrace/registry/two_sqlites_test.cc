@@ -9,12 +9,14 @@
 
 #include "headrace/base/file_lock.h"
 #include "headrace/registry/test_models.h"
-#include "headrace/registry/test_process.h"
+#include "headrace/base/test_process.h"
 #include "headrace/registry/writer.h"
 
 namespace headrace::registry {
 
 namespace {
+
+using base::TestProcess;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitizer = true;

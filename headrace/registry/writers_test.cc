@@ -19,12 +19,14 @@
 #include "headrace/registry/prepare.h"
 #include "headrace/registry/schema.h"
 #include "headrace/registry/test_models.h"
-#include "headrace/registry/test_process.h"
+#include "headrace/base/test_process.h"
 #include "headrace/registry/writer.h"
 
 namespace headrace::registry {
 
 namespace {
+
+using base::TestProcess;
 
 constexpr int kWriters = 16;
 constexpr int kAddsEach = 500;

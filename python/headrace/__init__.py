@@ -18,6 +18,7 @@ from headrace._errors import (
     NotFound,
     OutOfMemory,
     OutOfSpace,
+    PeerDead,
     Timeout,
     Unsupported,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "NotFound",
     "OutOfMemory",
     "OutOfSpace",
+    "PeerDead",
     "Timeout",
     "Unsupported",
     "__version__",

@@ -93,6 +93,12 @@ class Busy(Error):
     code = "busy"
 
 
+class PeerDead(Error):
+    """A process that takes part has died; the message and `origin` name it."""
+
+    code = "peer_dead"
+
+
 class InternalError(Error):
     """A bug in headrace, reported as an exception."""
 
@@ -115,6 +121,7 @@ BY_CODE: dict[str, type[Error]] = {
         ChildFailed,
         Unsupported,
         Busy,
+        PeerDead,
         InternalError,
     )
 }

@@ -53,6 +53,7 @@ def test_every_code_of_the_core_has_an_exception_class() -> None:
         "child_failed",
         "unsupported",
         "busy",
+        "peer_dead",
         "internal",
     ]
     assert list(_errors.BY_CODE) == codes

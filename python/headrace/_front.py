@@ -45,6 +45,7 @@ class Waiter:
 
     def close(self) -> None:
         """End the thread; works that end later call nobody."""
+        atexit.unregister(self.close)
         self._completions.close()
         if self._thread is not None:
             self._thread.join(5.0)

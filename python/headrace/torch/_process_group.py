@@ -47,25 +47,19 @@ _OPS = {
 }
 _OPS_BY_NUMBER = {int(kind): op for kind, op in _OPS.items()}
 
-_waiter: Waiter | None = None
-_waiter_lock = threading.Lock()
-
-
-def _shared_waiter() -> Waiter:
-    global _waiter
-    with _waiter_lock:
-        if _waiter is None:
-            _waiter = Waiter()
-        return _waiter
-
-
 class HeadraceWork(C10dWork):
     """A collective on its way; `after` puts results where they belong, once, when it is done."""
 
     def __init__(
-        self, work: Any, results: list[torch.Tensor], keep: Any, after: Callable[[], None] | None
+        self,
+        work: Any,
+        waiter: Waiter,
+        results: list[torch.Tensor],
+        keep: Any,
+        after: Callable[[], None] | None,
     ) -> None:
         super().__init__()
+        self._waiter = waiter
         self._work = work
         self._results = results
         self._keep = keep
@@ -115,7 +109,7 @@ class HeadraceWork(C10dWork):
             if self._work.done():
                 self._end_future(self._work.error())
             else:
-                _shared_waiter().watch(self._work, self._end_future)
+                self._waiter.watch(self._work, self._end_future)
         return self._future
 
     def _end_future(self, error: Exception | None) -> None:
@@ -202,6 +196,7 @@ class HeadraceProcessGroup(ProcessGroup):
             rank, size, "headrace", 0, seconds, seconds, lambda key, value: store.set(key, value), store_get
         )
         self._set = self._context.world
+        self._waiter = Waiter()
 
     # What torch asks a process group for.
 
@@ -244,7 +239,8 @@ class HeadraceProcessGroup(ProcessGroup):
         self._set.abort("torch.distributed asked for it")
 
     def shutdown(self) -> None:
-        self._set = self._context = None
+        self._set = self._context = None  # works under way end with an error
+        self._waiter.close()
 
     # Collectives.
 
@@ -264,7 +260,7 @@ class HeadraceProcessGroup(ProcessGroup):
     def _done(
         self, work: Any, results: list[torch.Tensor], keep: Any, after: Callable[[], Any] | None
     ) -> HeadraceWork:
-        ended = HeadraceWork(work, results, keep, after)
+        ended = HeadraceWork(work, self._waiter, results, keep, after)
         if work.done() and work.error() is None:
             ended._finish()
         return ended

@@ -21,7 +21,29 @@ void Fd::reset() {
   }
 }
 
-Result<Fd> open_file(const Path& path, int flags, unsigned mode) {
+namespace {
+
+/// What a file that is no regular one is, for messages.
+std::string kind_text(mode_t mode) {
+  switch (mode & static_cast<mode_t>(S_IFMT)) {
+    case S_IFDIR: return "a folder";
+    case S_IFCHR:
+    case S_IFBLK: return "a device";
+    case S_IFIFO: return "a pipe";
+    case S_IFSOCK: return "a socket";
+    default: return "no regular file";
+  }
+}
+
+Error not_regular(const Path& path, mode_t mode) {
+  return Error{Errc::invalid_argument,
+               path.string() + " is " + kind_text(mode) +
+                   (S_ISDIR(mode) ? "; a file is needed" : "; a regular file is needed")};
+}
+
+}  // namespace
+
+Result<Fd> open_any_file(const Path& path, int flags, unsigned mode) {
   int fd = -1;
   do {
     fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
@@ -30,6 +52,26 @@ Result<Fd> open_file(const Path& path, int flags, unsigned mode) {
     return errno_error(errno, "opening " + path.string());
   }
   return Fd(fd);
+}
+
+Result<Fd> open_file(const Path& path, int flags, unsigned mode) {
+  // O_NONBLOCK: a pipe without its other end is not waited for. It changes nothing for regular
+  // files, and no terminal may come to control this process.
+  auto fd = open_any_file(path, flags | O_NONBLOCK | O_NOCTTY, mode);
+  struct stat info = {};
+  if (!fd.ok()) {  // a socket, a pipe nobody reads, a folder to be written: errno tells less
+    const bool odd =
+        ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) &&
+        (S_ISDIR(info.st_mode) ? (flags & (O_WRONLY | O_RDWR)) != 0 : (flags & O_DIRECTORY) == 0);
+    return odd ? Result<Fd>(not_regular(path, info.st_mode)) : std::move(fd);
+  }
+  if (::fstat(fd->get(), &info) != 0) {
+    return errno_error(errno, "opening " + path.string());
+  }
+  if (!S_ISREG(info.st_mode) && (flags & O_DIRECTORY) == 0) {
+    return not_regular(path, info.st_mode);
+  }
+  return fd;
 }
 
 Result<void> write_all(int fd, std::string_view text, const Path& path) {
@@ -68,14 +110,15 @@ Result<void> sync_folder(const Path& folder) {
   return {};
 }
 
-Result<std::string> read_file(const Path& path, int64_t bytes_max) {
-  HR_TRY(auto fd, open_file(path, O_RDONLY));
+namespace {
+
+Result<std::string> read_whole(const Fd& fd, const Path& path, int64_t bytes_max) {
   struct stat info = {};
   if (::fstat(fd.get(), &info) != 0) {
     return errno_error(errno, "reading " + path.string());
   }
   if (S_ISDIR(info.st_mode)) {
-    return Error{Errc::invalid_argument, path.string() + " is a folder; a file is needed"};
+    return not_regular(path, info.st_mode);
   }
   const auto too_large = [&] {
     return Error{Errc::invalid_argument, path.string() + " holds more than the " +
@@ -111,29 +154,24 @@ Result<std::string> read_file(const Path& path, int64_t bytes_max) {
   return text;
 }
 
-namespace {
-
 constexpr int kLinksMax = 40;  // as the kernel
 
-/// What a file that is no regular one is, for messages.
-std::string_view kind_text(mode_t mode) {
-  switch (mode & static_cast<mode_t>(S_IFMT)) {
-    case S_IFDIR: return "a folder";
-    case S_IFCHR:
-    case S_IFBLK: return "a device";
-    case S_IFIFO: return "a pipe";
-    case S_IFSOCK: return "a socket";
-    default: return "no regular file";
-  }
+}  // namespace
+
+Result<std::string> read_file(const Path& path, int64_t bytes_max) {
+  HR_TRY(const auto fd, open_file(path, O_RDONLY));
+  return read_whole(fd, path, bytes_max);
 }
 
-}  // namespace
+Result<std::string> read_input(const Path& path, int64_t bytes_max) {
+  HR_TRY(const auto fd, open_any_file(path, O_RDONLY));
+  return read_whole(fd, path, bytes_max);
+}
 
 Result<Path> check_replaceable(const Path& path) {
   struct stat info = {};
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return Error{Errc::invalid_argument, path.string() + " is " +
-                                             std::string(kind_text(info.st_mode)) +
+    return Error{Errc::invalid_argument, path.string() + " is " + kind_text(info.st_mode) +
                                              ", which cannot be replaced; name a regular file"};
   }
   // By hand, since a link may lead to what is not there yet.

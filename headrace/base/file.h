@@ -44,8 +44,13 @@ class HR_API Fd {
   int fd_ = -1;
 };
 
-/// open(2) with O_CLOEXEC added; the error names the path.
+/// Open a regular file, or with O_DIRECTORY a folder; O_CLOEXEC is added, and the error names the
+/// path. `invalid_argument` for anything else there (a pipe, a socket, a device): it is not waited
+/// for.
 HR_API Result<Fd> open_file(const Path& path, int flags, unsigned mode = 0644);
+/// open(2) as it is, but for O_CLOEXEC: a pipe waits for its other end. For what a person names,
+/// and for devices.
+HR_API Result<Fd> open_any_file(const Path& path, int flags, unsigned mode = 0644);
 
 /// Write all of `bytes`, retrying short writes and EINTR. `path` is for the message only.
 HR_API Result<void> write_all(int fd, std::span<const std::byte> bytes, const Path& path);
@@ -55,8 +60,10 @@ HR_API Result<void> write_all(int fd, std::string_view text, const Path& path);
 HR_API Result<void> sync_data(int fd, const Path& path);
 HR_API Result<void> sync_folder(const Path& folder);
 
-/// Read a whole file; `bytes_max` bounds it (`invalid_argument` above).
+/// Read a whole regular file; `bytes_max` bounds it (`invalid_argument` above).
 HR_API Result<std::string> read_file(const Path& path, int64_t bytes_max = int64_t{1} << 32);
+/// The same of what a person names, which may be a pipe or a device (/dev/stdin).
+HR_API Result<std::string> read_input(const Path& path, int64_t bytes_max = int64_t{1} << 32);
 
 /// Whether `path` can be replaced, for commands to ask before long work: the regular file that
 /// would be replaced, with symbolic links followed, or where there is none yet the place it would

@@ -127,7 +127,7 @@ TEST_CASE("nobody sleeps at a file that has other text, none, or less than befor
   REQUIRE(::ftruncate(fd.get(), 0) == 0);
   CHECK_FALSE(bell.doze(word_of("pid "), std::chrono::hours(1)));
   CHECK_FALSE(LockBell().doze(word_of("pid "), std::chrono::hours(1)));
-  const Fd folder_fd = *open_file(folder.path(), O_RDONLY);  // cannot be mapped
+  const Fd folder_fd = *open_any_file(folder.path(), O_RDONLY);  // cannot be mapped
   CHECK_FALSE(LockBell(folder_fd.get()).doze(word_of("pid "), std::chrono::hours(1)));
   bell.ring();
   LockBell().ring();

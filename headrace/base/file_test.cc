@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -151,6 +153,56 @@ TEST_CASE("a file that is too large is refused before its bytes are asked for") 
   REQUIRE(replace_file(path, std::string(5000, 'x')).ok());
   CHECK(read_file(path, 5000)->size() == 5000);
   CHECK(!read_file(path, 4999).ok());
+}
+
+namespace {
+
+/// Leave a socket at `path`.
+void make_socket(const Path& path) {
+  const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  REQUIRE(path.string().size() < sizeof address.sun_path);
+  path.string().copy(address.sun_path, sizeof address.sun_path - 1);
+  REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("what is no regular file is named and neither waited for nor read") {
+  const TestFolder folder;
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  REQUIRE(make_folders(folder / "folder").ok());
+  make_socket(folder / "socket");
+  std::filesystem::create_symlink("/dev/zero", folder / "device");
+  const std::pair<const char*, const char*> kinds[] = {
+      {"pipe", "a pipe"}, {"folder", "a folder"}, {"socket", "a socket"}, {"device", "a device"}};
+  for (const auto& [name, what] : kinds) {
+    CAPTURE(name);
+    const Result<std::string> read = read_file(folder / name, 1 << 20);
+    const Result<Fd> opened = open_file(folder / name, O_RDONLY);
+    const Result<Fd> written = open_file(folder / name, O_WRONLY | O_CREAT | O_APPEND);
+    REQUIRE_FALSE(read.ok());
+    REQUIRE_FALSE(opened.ok());
+    REQUIRE_FALSE(written.ok());
+    for (const Error& error : {read.error(), opened.error(), written.error()}) {
+      CHECK(error.code() == Errc::invalid_argument);
+      CHECK(error.message().find((folder / name).string() + " is " + what) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("an input that a person names may be a pipe or a device") {
+  const TestFolder folder;
+  const Path path = folder / "pipe";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  Thread writer("hr-test", [path] {
+    const auto fd = open_any_file(path, O_WRONLY);  // waits for its reader
+    static_cast<void>(write_all(fd->get(), "through a pipe", path));
+  });
+  CHECK(read_input(path).value_or("") == "through a pipe");
+  CHECK(read_input("/dev/null").value_or("?").empty());
+  CHECK_FALSE(read_input(folder.path()).ok());
 }
 
 }  // namespace headrace::base

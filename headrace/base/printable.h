@@ -9,9 +9,10 @@
 
 namespace headrace::base {
 
-/// `text` as a terminal may have it: control characters (C0, DEL, C1) as \\x1b, so that what a
-/// table or a program named cannot move the cursor, set colours or forge lines. With `lines`, line
-/// ends and tabs stay. Twice is the same as once.
+/// `text` as a terminal may have it: control characters (C0, DEL, C1) as \\x1b, those that turn the
+/// direction of text, separate lines or cannot be seen as \\u202e, so that what a table or a
+/// program named cannot move the cursor, set colours, forge lines or read as something else. With
+/// `lines`, line ends and tabs stay. Twice is the same as once.
 HR_API std::string printable(std::string_view text, bool lines = false);
 
 }  // namespace headrace::base

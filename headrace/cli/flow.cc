@@ -56,14 +56,15 @@ class Watcher {
     switch (report.kind) {
       case Report::Kind::items:
         close();
-        done_ = 0;
-        failed_ = 0;
+        counts_ = {};
         bar_ = std::make_unique<Progress>(report.path, report.index);
         return;
       case Report::Kind::item:
-        ++done_;
-        failed_ += report.status == Status::succeeded ? 0 : 1;
-        running_ = std::max<int64_t>(0, running_ - 1);
+        ++counts_.done;
+        counts_.failed += report.status == Status::failed ? 1 : 0;
+        counts_.cancelled += report.status == Status::cancelled ? 1 : 0;
+        counts_.skipped += report.status == Status::skipped ? 1 : 0;
+        counts_.running = std::max<int64_t>(0, counts_.running - 1);
         show();
         return;
       case Report::Kind::activity: on_activity(report); return;
@@ -79,21 +80,22 @@ class Watcher {
         report.activity->kind != flow::ActivityKind::for_each) {
       return;  // control activities are quick and many
     }
-    const double seconds = std::chrono::duration<double>(report.ended - report.started).count();
+    const base::Micros worked = report.ended - report.started - report.paused;
+    const double seconds = std::chrono::duration<double>(worked).count();
     base::log_info(fmt::format("{} {} in {}{}", report.path, status_name(report.status),
                                duration_text(seconds),
                                report.error ? ": " + report.error->message : ""));
   }
 
   void on_progress(const flow::EngineProgress& progress) {
-    running_ = progress.items_running;
-    waiting_ = progress.items_waiting_retry;
+    counts_.running = progress.items_running;
+    counts_.waiting = progress.items_waiting_retry;
     show();
   }
 
   void show() {
     if (bar_ != nullptr) {
-      bar_->update({done_, failed_, running_, waiting_});
+      bar_->update(counts_);
     }
   }
 
@@ -130,10 +132,7 @@ class Watcher {
 
   const bool events_;
   std::unique_ptr<Progress> bar_;
-  int64_t done_ = 0;
-  int64_t failed_ = 0;
-  int64_t running_ = 0;
-  int64_t waiting_ = 0;
+  Progress::Counts counts_;
 };
 
 int exit_code_of(const RunResult& result) {
@@ -174,12 +173,8 @@ std::string counts_text(const flow::EngineProgress& items) {
   return text;
 }
 
-/// Would all that failed fail again as things are? Only the engine's message tells.
-bool fails_again(const RunResult& result, const base::Path& folder) {
-  constexpr std::string_view kSame = "the same inputs fail the same way";
-  if (result.error && result.error->message.find(kSame) == std::string::npos) {
-    return false;
-  }
+/// Would all that failed fail again as things are?
+bool fails_again(const base::Path& folder) {
   const auto state = flow::load_run(folder);
   if (!state.ok()) {
     return false;
@@ -187,7 +182,7 @@ bool fails_again(const RunResult& result, const base::Path& folder) {
   bool any = false;
   bool all = true;
   const auto look = [&](Status status, const std::optional<flow::ActivityError>& error) {
-    const bool same = error && error->message.find(kSame) != std::string::npos;
+    const bool same = error && error->fails_again;
     any = any || same;
     all = all && (same || (status != Status::failed && status != Status::cancelled));
   };
@@ -244,7 +239,7 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
   if (result.status != Status::failed && items.items_failed == 0) {
     return;
   }
-  if (fails_again(result, folder)) {
+  if (fails_again(folder)) {
     fmt::print(
         "the same inputs fail the same way: change them or the options first, then: headrace "
         "flow resume {} --retry-failed (and --accept-changes when the pipeline changed)\n",
@@ -258,7 +253,7 @@ void print_result(const RunResult& result, const base::Path& folder, bool json) 
 Result<Json> read_arguments(const Arguments& arguments) {
   Json all = Json::object();
   if (const std::string path = arguments.text("params"); !path.empty()) {
-    HR_TRY(const auto text, base::read_file(path, int64_t{64} << 20));
+    HR_TRY(const auto text, base::read_input(path, int64_t{64} << 20));
     HR_TRY(all, parse_json(text, path));
     if (!all.is_object()) {
       return Error{Errc::invalid_argument,

@@ -34,25 +34,25 @@ double seconds_between(Micros begin, Micros end) {
 }
 
 /// Seconds until a ForEach is through, from the mean time of its items; -1: nothing is known.
-double estimate_left(const ActivityState& activity, int slots, Micros now) {
+double estimate_left(const RunState& run, const ActivityState& activity, Micros now) {
   double spent = 0.0;
   int64_t ended = 0;
   double begun = 0.0;
   int64_t open = 0;
   for (const ItemState& item : activity.items) {
     if (is_final(item.status)) {
-      spent += item.duration_seconds(now);
+      spent += item.duration_seconds(now, run.pauses);
       ended += item.started ? 1 : 0;
     } else {
       ++open;
-      begun += item.duration_seconds(now);
+      begun += item.duration_seconds(now, run.pauses);
     }
   }
   if (ended == 0 || open == 0) {
     return -1.0;
   }
   const double mean = spent / static_cast<double>(ended);
-  return std::max(0.0, mean * static_cast<double>(open) - begun) / std::max(1, slots);
+  return std::max(0.0, mean * static_cast<double>(open) - begun) / std::max(1, run.slots);
 }
 
 std::string items_text(const ActivityState& activity, bool stopped) {
@@ -133,7 +133,7 @@ Json status_json(const RunState& run, const base::Path& folder, bool with_items,
                                      {"running", stopped ? 0 : counts.running},
                                      {"in_flight_when_stopped", stopped ? counts.running : 0},
                                      {"skipped", counts.skipped}}));
-      const double left = stopped ? -1.0 : estimate_left(activity, run.slots, now);
+      const double left = stopped ? -1.0 : estimate_left(run, activity, now);
       one.set("eta_seconds", left < 0.0 ? Json() : Json(left));
       if (with_items) {
         Json items = Json::array();
@@ -145,6 +145,7 @@ Json status_json(const RunState& run, const base::Path& folder, bool with_items,
     }
     activities.push_back(std::move(one));
   }
+  const Micros until = run.ended.value_or(stopped ? run.last_event : now);
   return Json::object({{"run_id", run.run_id},
                        {"folder", folder.string()},
                        {"pipeline", run.pipeline},
@@ -154,6 +155,9 @@ Json status_json(const RunState& run, const base::Path& folder, bool with_items,
                        {"resume", stopped ? Json(resume_command(folder)) : Json()},
                        {"started", base::utc_text(run.started, 6)},
                        {"ended", time_json(run.ended)},
+                       {"seconds", run.worked_seconds(run.started, until)},
+                       {"idle_seconds", seconds_between(run.started, until) -
+                                            run.worked_seconds(run.started, until)},
                        {"slots", run.slots},
                        {"resumes", run.resumes},
                        {"driven_by", run.driven_by ? Json(*run.driven_by) : Json()},
@@ -168,28 +172,34 @@ Json status_json(const RunState& run, const base::Path& folder, bool with_items,
 void print_status(const RunState& run, const base::Path& folder, Micros now) {
   const bool over = is_final(run.status);
   const bool stopped = is_stopped(run);
-  const std::string age = duration_text(seconds_between(run.started, run.ended.value_or(now)));
+  const Micros until = run.ended.value_or(stopped ? run.last_event : now);
+  const double worked = run.worked_seconds(run.started, until);
+  const double idle = seconds_between(run.started, until) - worked;
+  std::string age = over ? "took " + duration_text(worked)
+                         : "begun " + duration_text(seconds_between(run.started, now)) + " ago";
+  if (!run.pauses.empty()) {
+    age += over ? "" : ", worked on for " + duration_text(worked);
+    age += fmt::format(", without {} between stop and resume", duration_text(idle));
+  }
   fmt::print("run {} of {}: {}, {}\nfolder: {}\n", run.run_id, printable(run.pipeline),
-             status_text(run.status, stopped), over ? "took " + age : "begun " + age + " ago",
-             printable(folder.string()));
+             status_text(run.status, stopped), age, printable(folder.string()));
   if (run.driven_by) {
     fmt::print("driven by {} with {} slots\n", printable(*run.driven_by), run.slots);
   } else if (stopped) {
     fmt::print("nobody drives it; continue: {}\n", printable(resume_command(folder)));
   }
-  const Micros until = stopped ? run.last_event : now;
   std::vector<std::string> header = {"activity", "type", "status", "items", "attempts", "time"};
   if (run.driven_by) {
     header.emplace_back("left");
   }
   TextTable table(std::move(header));
   for (const ActivityState& activity : run.activities) {
-    const double left = is_final(activity.status) ? -1.0 : estimate_left(activity, run.slots, now);
+    const double left = is_final(activity.status) ? -1.0 : estimate_left(run, activity, now);
     const Micros end = activity.ended.value_or(until);
     table.add({activity.path, activity.type, status_text(activity.status, stopped),
                activity.items.empty() ? "" : items_text(activity, stopped),
                activity.attempts > 0 ? std::to_string(activity.attempts) : "",
-               activity.started ? duration_text(seconds_between(*activity.started, end)) : "",
+               activity.started ? duration_text(run.worked_seconds(*activity.started, end)) : "",
                left < 0.0 ? "" : duration_text(left)});
   }
   fmt::print("{}", table.text());
@@ -208,7 +218,7 @@ void print_items(const RunState& run, Micros now) {
       table.add({item.key,
                  cut ? "in flight when it stopped" : std::string(status_name(item.status)),
                  std::to_string(item.attempts),
-                 item.started ? duration_text(item.duration_seconds(until)) : "",
+                 item.started ? duration_text(item.duration_seconds(until, run.pauses)) : "",
                  item.error ? item.error->message : ""});
     }
   }
@@ -236,6 +246,9 @@ int show_status(const Arguments& arguments) {
 
 int cancel(const Arguments& arguments) {
   const bool json = arguments.flag("json");
+  if (const auto known = check_item_key(arguments); !known.ok()) {
+    return report_error(known.error(), json);
+  }
   const auto folder = flow::find_run(arguments.text("run"));
   if (!folder.ok()) {
     return report_error(folder.error(), json);
@@ -378,7 +391,7 @@ class FileContext final : public flow::Context {
 Result<Json> evaluate(const Arguments& arguments) {
   Json values = Json::object();
   if (const std::string path = arguments.text("context"); !path.empty()) {
-    HR_TRY(const auto text, base::read_file(path, int64_t{64} << 20));
+    HR_TRY(const auto text, base::read_input(path, int64_t{64} << 20));
     HR_TRY(values, parse_json(text, path, {.tolerant = true, .depth_max = 256}));
   }
   const std::string text = arguments.text("expression");
@@ -441,6 +454,15 @@ Command make(std::string name, std::string summary, std::vector<std::string> exa
 Result<RunState> load_named_run(const Arguments& arguments, base::Path* folder) {
   HR_TRY(*folder, flow::find_run(arguments.text("run")));
   return flow::load_run(*folder);
+}
+
+Result<void> check_item_key(const Arguments& arguments) {
+  if (arguments.has("item") && arguments.text("item").empty()) {
+    return Error{Errc::invalid_argument,
+                 "--item: the key is empty, which no item's is; headrace flow status --items lists "
+                 "them, and without --item the whole run is meant"};
+  }
+  return {};
 }
 
 ItemCounts count_items(const std::vector<ItemState>& items) {

@@ -35,6 +35,8 @@ Command flow_list_command();
 Command flow_logs_command();
 
 /// The run named by the positional RUN, loaded; `folder` becomes its place.
+/// `invalid_argument` when --item is given and empty: a script's variable that is not set.
+Result<void> check_item_key(const Arguments& arguments);
 Result<flow::RunState> load_named_run(const Arguments& arguments, base::Path* folder);
 
 /// Options and commands in one line each.

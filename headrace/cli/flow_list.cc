@@ -18,10 +18,10 @@ using base::Micros;
 using flow::RunStanding;
 using flow::RunSummary;
 
-/// From the start to the end, to now, or to when it stopped.
+/// From the start to the end, to now, or to when it stopped, as long as an engine drove it.
 double seconds_of(const RunSummary& run, Micros now) {
   const Micros end = run.standing == RunStanding::running ? now : run.last_event;
-  return std::chrono::duration<double>(std::max(Micros(0), end - run.started)).count();
+  return std::chrono::duration<double>(std::max(Micros(0), end - run.started - run.idle)).count();
 }
 
 Json run_json(const RunSummary& run, Micros now) {
@@ -36,12 +36,16 @@ Json run_json(const RunSummary& run, Micros now) {
   one.set("pipeline", run.pipeline);
   one.set("items", run.counted ? Json::object({{"total", run.items_total},
                                                {"ended", run.items_ended},
-                                               {"failed", run.items_failed}})
+                                               {"failed", run.items_failed},
+                                               {"cancelled", run.items_cancelled},
+                                               {"skipped", run.items_skipped}})
                                : Json());
   one.set("started", base::utc_text(run.started, 6));
   one.set("seconds", run.counted || run.standing == RunStanding::running
                          ? Json(seconds_of(run, now))
                          : Json());
+  one.set("idle_seconds",
+          run.counted ? Json(std::chrono::duration<double>(run.idle).count()) : Json());
   one.set("resume", run.standing == RunStanding::stopped
                         ? Json("headrace flow resume " + flow::run_reference(run.folder))
                         : Json());
@@ -58,7 +62,8 @@ void add_row(const RunSummary& run, Micros now, TextTable* table) {
   const bool counted = run.counted;
   table->add({name, run.pipeline, state,
               counted ? fmt::format("{}/{}", run.items_ended, run.items_total) : "?",
-              counted ? std::to_string(run.items_failed) : "?", base::utc_text(run.started),
+              counted ? std::to_string(run.items_failed) : "?",
+              counted ? std::to_string(run.items_cancelled) : "?", base::utc_text(run.started),
               counted || run.standing == RunStanding::running ? duration_text(seconds_of(run, now))
                                                               : "?"});
 }
@@ -71,7 +76,7 @@ int list_runs(const Arguments& arguments) {
   const size_t count = limit == 0 ? folders.size() : std::min(limit, folders.size());
   const Micros now = base::system_clock().wall();
   Json list = Json::array();
-  TextTable table({"run", "pipeline", "state", "items", "failed", "started", "took"});
+  TextTable table({"run", "pipeline", "state", "items", "failed", "cancelled", "started", "took"});
   bool stopped = false;
   for (size_t i = 0; i < count; ++i) {
     const RunSummary run = flow::summarise_run(folders[i]);

@@ -202,6 +202,9 @@ int show_logs(const Arguments& arguments) {
   const bool json = arguments.flag("json");
   const bool all = arguments.flag("all");
   const std::string key = arguments.text("item");
+  if (const auto known = check_item_key(arguments); !known.ok()) {
+    return report_error(known.error(), json);
+  }
   if (all && !key.empty()) {
     return report_error(Error{Errc::invalid_argument, "--item and --all exclude each other"}, json);
   }

@@ -149,8 +149,11 @@ Result<void> check_output(const base::Path& path) {
     return refused("is a folder; name a file in it");
   }
   // What a file begins as tells the rest: rights, a disk that is read-only, a name too long.
-  HR_TRY(base::FileReplacement::begin(path));
-  return {};
+  const auto begun = base::FileReplacement::begin(path);
+  if (!begun.ok() && begun.error().code() == Errc::io) {
+    return Error{Errc::invalid_argument, begun.error().message()};
+  }
+  return begun.ok() ? Result<void>() : begun.error();
 }
 
 void print_lines(const std::vector<std::string>& notes) {

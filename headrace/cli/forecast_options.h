@@ -42,8 +42,7 @@ std::vector<forecast::OptionInfo> forecast_infos();
 std::vector<Option> join_options(std::initializer_list<std::vector<Option>> lists);
 
 /// Whether a file can be written under this name, asked before the work it is to hold.
-/// `invalid_argument`: its folder is not there, or it is a folder itself; else what the system
-/// says.
+/// `invalid_argument`: its folder is not there, it is a folder itself, or the system refuses it.
 Result<void> check_output(const base::Path& path);
 
 /// Notes to stderr.

@@ -215,7 +215,13 @@ Result<void> check_per_item(const Arguments& arguments) {
 /// `season` is that of MASE and of the naive methods.
 void print_comparison(const forecast::Comparison& comparison, int season,
                       const Arguments& arguments) {
-  TextTable table({"method", "MASE", "median", "sMAPE", "OWA", "mean_wQL", "cover 80"});
+  std::vector<std::string> head = {"method", "MASE",     "median",  "sMAPE",
+                                   "OWA",    "mean_wQL", "cover 80"};
+  const bool with_paths = std::isfinite(comparison.model.total().crps);
+  if (with_paths) {
+    head.emplace_back("CRPS");  // of forecasts that keep their paths
+  }
+  TextTable table(head);
   Json document = Json::object(
       {{"items", static_cast<int64_t>(comparison.model.items().size())}, {"season", season}});
   const auto add = [&](const std::string& name, const forecast::Scoreboard& board) {
@@ -224,8 +230,14 @@ void print_comparison(const forecast::Comparison& comparison, int season,
       const auto found = totals.find(metric);
       return metric_text(found == totals.end() ? NAN : unit * found->second, digits);
     };
-    table.add({name, text("mase", 3), text("median_mase", 3), text("smape", 2), text("owa", 3),
-               text("mean_wql", 4), text("coverage_80", 1, 100.0)});
+    std::vector<std::string> row = {
+        name,           text("mase", 3),     text("median_mase", 3),       text("smape", 2),
+        text("owa", 3), text("mean_wql", 4), text("coverage_80", 1, 100.0)};
+    if (with_paths) {
+      const auto crps = totals.find("crps");
+      row.push_back(crps == totals.end() ? "-" : fmt::format("{:.4g}", crps->second));
+    }
+    table.add(std::move(row));
     document.set(name, board_json(board, totals));
   };
   add(model_label(comparison.model), comparison.model);

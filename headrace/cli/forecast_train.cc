@@ -71,6 +71,7 @@ void follow_options(const forecast::Model& warm, Json* given) {
 struct WarmStart {
   forecast::Model model;  ///< of a set: one of them
   std::string reference;
+  bool of_each = false;  ///< a set
 };
 
 /// Find it before a run is made; options that were not given, and the table's columns and
@@ -94,6 +95,7 @@ Result<std::optional<WarmStart>> start_from(const Arguments& arguments, jobs::Ta
   WarmStart out;
   HR_TRY(out.model, jobs::load_model(registry, facts.reference), "--warm-start");
   out.reference = set.shared ? set.shared->reference() : name;
+  out.of_each = !set.shared;
   follow_options(out.model, given);
   if (table->frequency.empty()) {
     table->frequency = out.model.spec.frequency.name();
@@ -109,7 +111,8 @@ Result<std::optional<WarmStart>> start_from(const Arguments& arguments, jobs::Ta
 Result<void> check_start(const std::optional<WarmStart>& warm,
                          const forecast::TrainOptions& options, forecast::Scope scope,
                          const jobs::TableSpec& table) {
-  if (!warm) {
+  // Items of a set that a naive method forecasts start from nothing, and say so.
+  if (!warm || (warm->of_each && warm->model.method != forecast::Method::deepar)) {
     return {};
   }
   HR_TRY(const auto frequency, forecast::parse_frequency(table.frequency));
@@ -183,8 +186,11 @@ void print_trained(const Arguments& arguments, const std::string& model, const b
 Result<Json> predict_json(const Arguments& arguments) {
   const auto infos = forecast_infos();
   HR_TRY(Json given, given_options(arguments, infos));
-  if (arguments.flag("global") && !given.members().empty()) {
-    std::string name = given.members().front().first;
+  std::string name = given.members().empty() ? "" : given.members().front().first;
+  for (const char* judging : {"actuals", "actuals-start"}) {
+    name = name.empty() && arguments.has(judging) ? judging : name;
+  }
+  if (arguments.flag("global") && !name.empty()) {
     std::replace(name.begin(), name.end(), '_', '-');
     return Error{Errc::invalid_argument,
                  "--" + name + " is for forecasts, and --global makes none; tell it to predict"};
@@ -260,8 +266,8 @@ Result<int> train_global(const Arguments& arguments) {
                      table.set.errors.empty() ? kExitOk : kExitFailed);
 }
 
-/// Write the pipeline of this training and run it as `headrace flow run` would.
-Result<int> train_local(const Arguments& arguments) {
+/// What is told as it stands here, for a pipeline that may run elsewhere.
+Result<jobs::ForecastPipeline> told_pipeline(const Arguments& arguments) {
   jobs::ForecastPipeline spec;
   HR_TRY(spec.name, model_name(arguments));
   HR_TRY(spec.table, table_spec(arguments));
@@ -274,13 +280,42 @@ Result<int> train_local(const Arguments& arguments) {
   spec.table.url = absolute(spec.table.url);
   spec.table.metadata = absolute(spec.table.metadata);
   spec.table.static_table = absolute(spec.table.static_table);
-  HR_TRY(const std::string actuals,
-         jobs::actuals_url(arguments.text("actuals"), arguments.text("metadata")));
-  spec.actuals = absolute(actuals);
+  spec.actuals = absolute(arguments.text("actuals"));
   spec.actuals_start = arguments.text("actuals-start");
+  HR_TRY(registry::registry_path(arguments.text("registry")));
   spec.registry = absolute(arguments.text("registry"));
   spec.global_members = static_cast<int>(arguments.integer("global-members").value_or(3));
   spec.slots = static_cast<int>(arguments.integer("slots").value_or(0));
+  return spec;
+}
+
+/// The table of what came is read when all is trained: what is wrong with it is told before.
+Result<void> settle_actuals(jobs::ForecastPipeline* spec) {
+  if (spec->actuals.empty()) {
+    return {};
+  }
+  HR_TRY(spec->actuals, jobs::actuals_url(spec->actuals, spec->table.metadata), "actuals");
+  jobs::TableSpec read = spec->table;
+  read.url = spec->actuals;
+  read.start = spec->actuals_start;
+  for (auto* covariates : {&read.categories, &read.static_reals, &read.dynamic_reals}) {
+    covariates->clear();  // an evaluation reads none
+  }
+  auto checked = jobs::check_table(read);
+  return checked.ok() ? std::move(checked)
+                      : std::move(std::move(checked).error().add_context("actuals"));
+}
+
+/// The registry that the models go to, ready to be written.
+Result<void> make_registry(const std::string& told) {
+  HR_TRY(const base::Path folder, registry::registry_path(told));
+  HR_TRY(const auto registry, registry::Registry::open(folder));
+  return registry.check_writable();
+}
+
+/// Write the pipeline of this training and run it as `headrace flow run` would.
+Result<int> train_local(const Arguments& arguments) {
+  HR_TRY(jobs::ForecastPipeline spec, told_pipeline(arguments));
   HR_TRY(const auto warm, start_from(arguments, &spec.table, &spec.train));
   spec.warm_start = warm ? warm->reference : "";
   // What is wrong with the table or the options is told before a run is made.
@@ -291,6 +326,10 @@ Result<int> train_local(const Arguments& arguments) {
   HR_TRY(jobs::check_table(spec.table));
   HR_TRY(settle_columns(&spec.table));
   HR_TRY(settle_frequency(arguments.flag("json"), &spec.table));
+  if (const auto readable = settle_actuals(&spec); !readable.ok()) {
+    report_error(readable.error(), arguments.flag("json"));
+    return kExitUsage;  // wrong input, whatever is wrong with it
+  }
   HR_TRY(const Json pipeline, jobs::forecast_pipeline(spec));
 
   const base::Path runs =
@@ -298,6 +337,7 @@ Result<int> train_local(const Arguments& arguments) {
   if (arguments.has("dir")) {
     HR_TRY(flow::check_folder(runs));
   }
+  HR_TRY(make_registry(spec.registry));
   HR_TRY(base::make_folders(runs));
   // A model's name may have folders, and be longer than a file's.
   std::string stem = spec.name;

@@ -7,11 +7,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/thread.h"
 #include "headrace/cli/terminal.h"
 #include "headrace/forecast/onnx.h"
 #include "headrace/jobs/model_store.h"
@@ -382,6 +386,54 @@ Result<int> run_history(const Arguments& arguments) {
   return kExitOk;
 }
 
+/// A function of SQLite over long texts is one step of its machine, in which a query cannot be
+/// asked to stop. While this lives, a query that goes on for a second after it should have ended
+/// takes the process with it: its connection only reads, and there is nothing to put in order.
+class QueryLimit {
+ public:
+  QueryLimit(double seconds, bool json)
+      : seconds_(seconds), json_(json), thread_("query limit", [this] { watch(); }) {}
+  QueryLimit(const QueryLimit&) = delete;
+  QueryLimit& operator=(const QueryLimit&) = delete;
+  ~QueryLimit() {
+    const base::MutexLock lock(mu_);
+    done_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  void watch() {
+    constexpr base::Micros kLook{100'000};
+    constexpr base::Micros kGrace{1'000'000};
+    const base::Micros begin = now();
+    std::optional<base::Micros> stopped;
+    const base::MutexLock lock(mu_);
+    while (
+        !changed_.wait_for(mu_, kLook, [this]() HR_NO_THREAD_SAFETY_ANALYSIS { return done_; })) {
+      if (interrupted() && !stopped) {
+        stopped = now();
+      }
+      if (stopped && now() - *stopped > kGrace) {
+        std::_Exit(kExitInterrupted);
+      }
+      const double late = std::chrono::duration<double>(now() - begin - kGrace).count();
+      if (seconds_ > 0.0 && late > seconds_) {
+        const int code = report_error(registry::select_timeout(seconds_), json_);
+        std::fflush(stdout);
+        std::_Exit(code);
+      }
+    }
+  }
+  static base::Micros now() { return base::system_clock().monotonic(); }
+
+  const double seconds_;
+  const bool json_;
+  base::Mutex mu_;  // leaf
+  base::CondVar changed_;
+  bool done_ HR_GUARDED_BY(mu_) = false;
+  base::Thread thread_;  // last: it uses the others
+};
+
 Result<int> run_sql(const Arguments& arguments) {
   HR_TRY(const auto opened, open_registry(arguments, Access::read));
   std::vector<std::string> names;
@@ -411,7 +463,10 @@ Result<int> run_sql(const Arguments& arguments) {
   registry::SelectOptions options;
   options.timeout = base::Micros(static_cast<int64_t>(seconds * 1e6));
   options.stop = interrupted;
-  const auto done = opened.sql(arguments.text("query"), take, options);
+  const auto done = [&] {
+    const QueryLimit limit(seconds, json);
+    return opened.sql(arguments.text("query"), take, options);
+  }();
   if (!done.ok() && interrupted()) {
     return kExitInterrupted;
   }

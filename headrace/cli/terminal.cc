@@ -171,7 +171,14 @@ struct Progress::State {
         text += fmt::format(", {} waiting to retry", counted.waiting);
       }
     }
-    return text + fmt::format(", {} failed", counted.failed);
+    text += fmt::format(", {} failed", counted.failed);
+    if (counted.cancelled > 0) {
+      text += fmt::format(", {} cancelled", counted.cancelled);
+    }
+    if (counted.skipped > 0) {
+      text += fmt::format(", {} not started", counted.skipped);
+    }
+    return text;
   }
 
   void draw(base::Micros now, bool last) HR_REQUIRES(mu) {

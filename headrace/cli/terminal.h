@@ -53,6 +53,8 @@ class Progress {
     int64_t failed = 0;
     int64_t running = 0;
     int64_t waiting = 0;        ///< for their next try; shown when there are any
+    int64_t cancelled = 0;      ///< not among `failed`; shown when there are any
+    int64_t skipped = 0;        ///< never begun, nor among `failed`; shown when there are any
     double eta_seconds = -1.0;  ///< < 0: estimated from the rate
   };
   void update(const Counts& counts);

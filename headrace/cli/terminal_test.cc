@@ -222,6 +222,12 @@ TEST_CASE("control characters are shown, not sent to the terminal") {
   CHECK(printable("\xE2\x82 \xF0\x9F\x98") == R"(\xe2\x82 \xf0\x9f\x98)");  // cut short
   CHECK(printable("\xC0\x9B \xE0\x82\x9B \xED\xA0\x80 \xFF") ==  // overlong, surrogate, none
         R"(\xc0\x9b \xe0\x82\x9b \xed\xa0\x80 \xff)");
+  // What turns the direction of text, separates lines or is not seen; joiners stay.
+  CHECK(printable("a\u202Ecod.exe\u2066 \u200B\u2028\uFEFF\u00AD") ==
+        R"(a\u202ecod.exe\u2066 \u200b\u2028\ufeff\u00ad)");
+  CHECK(printable("x\U000E0041", true) == R"(x\U000e0041)");
+  CHECK(printable("\u0645\u06CC\u200C\u062E \U0001F468\u200D\U0001F469") ==
+        "\u0645\u06CC\u200C\u062E \U0001F468\u200D\U0001F469");
   for (const std::string text : {"größer 漢字 😀 é", "a\xC2\xA0", "\xF4\x8F\xBF\xBF"}) {
     CHECK(printable(text) == text);
     CHECK(printable(printable(text + "\x9b")) == text + "\\x9b");

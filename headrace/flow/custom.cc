@@ -31,9 +31,16 @@ std::string work_folder_name(std::string_view activity, int attempt) {
   return fmt::format("{}.{}", item_folder_name(activity), attempt);
 }
 
-/// Folder in which the command runs; what we put there goes again when nothing else is in it.
+/// Folder in which the command runs; what we put there goes again, whatever becomes of the command,
+/// and the folder when nothing else is in it.
 class WorkFolder {
  public:
+  WorkFolder() = default;
+  WorkFolder(WorkFolder&& other) noexcept
+      : path_(std::exchange(other.path_, {})), ours_(std::exchange(other.ours_, {})) {}
+  WorkFolder& operator=(WorkFolder&&) = delete;
+  ~WorkFolder() { clean(); }
+
   static Result<WorkFolder> make(const ActivityCall& call) {
     WorkFolder work;
     work.path_ = call.item_folder / work_folder_name(call.activity, call.attempt);
@@ -60,10 +67,14 @@ class WorkFolder {
 
   const base::Path& path() const { return path_; }
 
-  void clean() const {
+  void clean() {
+    if (path_.empty()) {
+      return;
+    }
     for (const std::string& name : ours_) {
       ::unlink((path_ / name).c_str());
     }
+    ours_.clear();
     ::rmdir(path_.c_str());  // fails, and shall fail, when the command left something
   }
 
@@ -74,7 +85,7 @@ class WorkFolder {
       return {};  // the user's own
     }
     HR_TRY(auto fd, base::open_file(path_ / name, O_WRONLY | O_CREAT | O_TRUNC, 0600));
-    ours_.push_back(name);
+    ours_.push_back(name);  // before it is written: a disk may take the secrets and not the rest
     return base::write_all(fd.get(), text, path_ / name);
   }
 
@@ -180,7 +191,7 @@ Result<Json> run_command(const ActivityCall& call, CommandMonitor* monitor) {
   if (command == nullptr || !command->is_string()) {
     return Error{Errc::invalid_argument, "Custom needs a 'command' that is a text"};
   }
-  HR_TRY(const auto work, WorkFolder::make(call));
+  HR_TRY(auto work, WorkFolder::make(call));
   Json custom_output;
   std::string bad_output;
   LogWriter log(call);

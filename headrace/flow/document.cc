@@ -172,8 +172,12 @@ class Reader {
     parameter.offset = json.offset();
     parameter.type =
         choose(json.get_string("type", "String"), kTypes, "parameter type", json.offset());
+    parameter.secure = parameter.type == "SecureString";
     if (const Json* value = json.find("defaultValue")) {
-      const bool secret = equal_ignoring_case(value->get_string("type"), "SecureString");
+      // In a collection it is a value among others and stays what it is.
+      const bool secret = parameter.type != "Object" && parameter.type != "Array" &&
+                          equal_ignoring_case(value->get_string("type"), "SecureString");
+      parameter.secure = parameter.secure || secret;
       const Json* inner = secret ? value->find("value") : nullptr;
       parameter.default_value = inner != nullptr ? *inner : *value;
     }
@@ -638,7 +642,7 @@ Result<Factory> load_factory(const base::Path& path) {
     return load_factory(path / kFabricFile);  // a Fabric item's folder, NAME.DataPipeline
   }
   if (!std::filesystem::is_directory(path, code)) {
-    HR_TRY(auto text, base::read_file(path, kDocumentBytesMax));
+    HR_TRY(auto text, base::read_input(path, kDocumentBytesMax));
     return load_factory_text(path.string(), std::move(text));
   }
   const base::Path folder =

@@ -260,8 +260,9 @@ Result<void> Driver::begin(const StartAttempt& start) {
   frame.properties = std::move(call->properties);
   frame.secure_input = call->activity->policy.secure_input;
   frame.secure_output = call->activity->policy.secure_output;
-  call->secrets.add(engine_->secrets());
-  frame.secrets = call->secrets.texts();
+  Secrets secrets = call_secrets(*call, frame.properties);
+  secrets.add(engine_->secrets());
+  frame.secrets = secrets.texts();
   InFlight& flight = flights_[static_cast<size_t>(start.slot)];
   flight = {start.attempt,
             call->attempt,
@@ -269,7 +270,7 @@ Result<void> Driver::begin(const StartAttempt& start) {
             std::move(call->item_key),
             call->activity,
             call->digest,
-            std::move(call->secrets),
+            std::move(secrets),
             std::chrono::duration<double>(start.waited).count(),
             ""};
   return hand_over(start.slot, std::move(frame));
@@ -485,6 +486,11 @@ Result<RunResult> Driver::loop() {
     HR_TRY(const bool go_on, turn());
     if (!go_on) {
       result.interrupted = true;
+      // Says until when the run was worked on; one that is due would begin what nobody does.
+      const auto deadline = engine_->next_deadline();
+      if (!deadline || *deadline > now()) {
+        HR_TRY(take({Micros(0), Tick{}}));
+      }
       break;
     }
   }

@@ -97,7 +97,18 @@ Engine::State::State(std::shared_ptr<const Pipeline> the_pipeline, EngineOptions
   }
 }
 
+/// A run that is taken up again was left alone since its last event.
+void Engine::State::note_pause(const Event& event) {
+  const base::Micros end = std::max(now, event.now);
+  if (std::holds_alternative<Resumed>(event.body)) {
+    options.pauses.push_back({now, end});
+  } else if (std::holds_alternative<Started>(event.body) && !options.pauses.empty()) {
+    options.pauses.back().end = end;
+  }
+}
+
 Result<void> Engine::State::take(Event event) {
+  note_pause(event);
   now = std::max(now, event.now);
   if (is_final(status)) {
     return does_not_fit("an event came after the end of the run");
@@ -236,6 +247,7 @@ Result<void> Engine::State::on_attempt(AttemptEnded event) {
     outcome.error.message = fmt::format("the worker died {} times under it, at last: {}",
                                         run->losses, outcome.error.message);
   }
+  outcome.error.fails_again = outcome.retry_useless;
   if (outcome.kind == Outcome::Kind::failed || timed_out) {
     const bool left = run->retries < run->retry_max;
     if (left && !outcome.retry_useless) {
@@ -716,6 +728,7 @@ std::vector<StartAttempt> Engine::running() const {
   return all;
 }
 
+const Pauses& Engine::pauses() const { return state_->options.pauses; }
 const Secrets& Engine::secrets() const { return state_->secrets; }
 Json Engine::told(Json value) const {
   return state_->item_secrets.masked_value(state_->secrets.masked_value(std::move(value)));

@@ -106,6 +106,7 @@ struct Report {
   int attempts = 0;
   base::Micros started{0};
   base::Micros ended{0};
+  base::Micros paused{0};  ///< between these: nobody drove the run
   double cpu_seconds = 0.0;
   int64_t peak_rss_bytes = 0;
   std::string output;  ///< JSON text; of an item: an object by activity; only with `report_outputs`
@@ -124,13 +125,6 @@ struct StopAttempt {
   uint64_t attempt = 0;
   std::string reason;   ///< "timeout" or "cancel"
   std::string message;  ///< of a timeout: what the attempt's error will say
-};
-
-/// An attempt failed and is made again.
-struct RetryWait {
-  std::string path;
-  double seconds = 0.0;  ///< until then
-  std::string message;   ///< of the failure
 };
 
 /// What the driver has to do, in any order.
@@ -172,6 +166,7 @@ struct EngineOptions {
   bool report_outputs = false;
   /// Numbers of attempts go on from here, and what is reused keeps its times; may be null.
   std::shared_ptr<const EarlierWorks> earlier = {};  // one run's engine and its replay hold it
+  Pauses pauses = {};                                ///< before it began anew, the last not over
   /// Asked by `evaluate_call` for secrets of key vaults, by store and name; may be empty.
   std::function<Result<std::string>(std::string_view store, std::string_view name)> vault = {};
 };
@@ -211,6 +206,7 @@ class Engine {
   EngineProgress progress() const;
   ItemStates item_states() const;  ///< looks at all items that run
   base::Micros now() const;        ///< of the last event
+  const Pauses& pauses() const;
 
   /// Evaluate what a started attempt is called with, or why it cannot be.
   Result<CallSpec> evaluate_call(uint64_t attempt);

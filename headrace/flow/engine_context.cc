@@ -118,6 +118,18 @@ Error of_activity(const Error& error, const ActivityRun& run) {
                fmt::format("{} of activity '{}'", error.message(), run.activity->name)};
 }
 
+/// Without the expression, and with what it is made of known as secret.
+Error untold(const Error& error, const Template& properties, Secrets* secrets) {
+  std::vector<Expression> expressions;
+  properties.append_expressions(&expressions);
+  for (const Expression& expression : expressions) {
+    for (const std::string& text : quoted_texts(expression.text())) {
+      secrets->add_text(text);
+    }
+  }
+  return Error{error.code(), error.message().substr(0, error.message().find(kInExpression))};
+}
+
 }  // namespace
 
 Result<Json> Engine::State::evaluate(const Template& value, ActivityRun* run, const Json* item) {
@@ -260,7 +272,11 @@ Result<CallSpec> Engine::evaluate_call(uint64_t attempt) {
   context.collect_secrets(&call->secrets);
   const auto properties = run->activity->properties.evaluate(context);
   if (!properties.ok()) {
-    const Error error = of_activity(properties.error(), *run);
+    Error error = of_activity(properties.error(), *run);
+    if (run->activity->policy.secure_input) {
+      error =
+          of_activity(untold(properties.error(), run->activity->properties, &call->secrets), *run);
+    }
     return Error{error.code(), call->secrets.masked(error.message())};
   }
   if (run->activity->policy.secure_input) {

@@ -39,4 +39,11 @@ struct OpenItem {
   base::Micros started{0};
 };
 
+/// An attempt failed and is made again.
+struct RetryWait {
+  std::string path;
+  double seconds = 0.0;  ///< until then
+  std::string message;   ///< of the failure
+};
+
 }  // namespace headrace::flow

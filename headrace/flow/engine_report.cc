@@ -141,6 +141,7 @@ void Engine::State::report_activity(const ActivityRun& run, bool begins) {
   report.attempts = run.attempts;
   report.started = run.started;
   report.ended = run.ended;
+  report.paused = paused_within(options.pauses, run.started, run.ended);
   report.cpu_seconds = run.cpu_seconds;
   report.peak_rss_bytes = run.peak_rss_bytes;
   if (!begins && options.report_outputs) {

@@ -187,6 +187,7 @@ struct Engine::State {
   ActivityError explain(const ActivityRun& cause) const;
   void report_activity(const ActivityRun& run, bool begins);
   void report_item(const Scope& scope, Status status, const ActivityRun* cause);
+  void note_pause(const Event& event);
   void report_not_started(const ActivityRun& run);
   void report_unstarted_item(const ActivityRun& run, int64_t index, Status with_status);
   std::string outputs_of(const Scope& scope) const;

@@ -602,8 +602,8 @@ Error told_with(const Error& error, const Expression& expression) {
   constexpr size_t kShown = 200;
   const std::string& text = expression.text();
   return Error{error.code(),
-               fmt::format("{}; in the expression \"{}{}\"", error.message(),
-                           text.substr(0, kShown), text.size() > kShown ? "..." : "")};
+               fmt::format("{}{} \"{}{}\"", error.message(), kInExpression, text.substr(0, kShown),
+                           text.size() > kShown ? "..." : "")};
 }
 
 }  // namespace

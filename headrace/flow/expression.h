@@ -121,6 +121,9 @@ class HR_API Template {
   std::shared_ptr<const Part> part_;  // null when constant
 };
 
+/// In the message of an error of Template::evaluate: what follows quotes the expression.
+inline constexpr std::string_view kInExpression = "; in the expression";
+
 /// Names of all functions that can be called, for "did you mean" and the reference page.
 HR_API std::vector<std::string> function_names();
 

@@ -135,6 +135,9 @@ Json RunHeader::to_json() const {
   if (budget.percent) {
     json.set("failures_percent", *budget.percent);
   }
+  if (has_secrets) {
+    json.set("secrets", true);
+  }
   return json;
 }
 
@@ -156,6 +159,7 @@ Result<RunHeader> RunHeader::from_json(const Json& json) {
   header.started = Micros(json.get_integer("started_us"));
   header.shared_variables = json.get_bool("shared_variables");
   header.circuit_breaker = json.get_bool("circuit_breaker");
+  header.has_secrets = json.get_bool("secrets");
   header.live_items_max = json.get_integer("live_items_max", INT64_MAX);
   const Json* parameters = json.find("parameters");
   header.parameters =

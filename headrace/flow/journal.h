@@ -42,12 +42,13 @@ struct RunHeader {
   base::Path pipeline_path;  ///< where the document came from, absolute
   std::string pipeline_name;
   std::string document;  ///< the JSON text
-  Json parameters;       ///< bound; secure ones are null
+  Json parameters;       ///< bound; secure ones are null, secure values inside of others "***"
   base::Micros started{0};
   bool shared_variables = false;
   FailureBudget budget = {};
   bool circuit_breaker = true;
   int64_t live_items_max = kLiveItemsMax;  ///< see EngineOptions
+  bool has_secrets = false;                ///< RUN/secrets.json belongs to it
   bool attempts_go_on = true;              ///< after a restart; false up to engine version 4
   int engine_version = kEngineVersion;
   std::string made_by;  ///< version of headrace and host, for people

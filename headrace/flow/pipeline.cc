@@ -29,6 +29,12 @@ const T* find_named(const std::vector<T>& all, std::string_view name) {
 }
 
 Error wrong_argument(const Parameter& parameter, const Json& value) {
+  if (parameter.secure) {
+    return Error{
+        Errc::invalid_argument,
+        fmt::format("InvalidParameter: parameter '{}' is of type {}; got {} that is secure",
+                    parameter.name, parameter.type, value.kind_name())};
+  }
   return Error{Errc::invalid_argument,
                fmt::format("InvalidParameter: parameter '{}' is of type {}; got {}", parameter.name,
                            parameter.type, describe_value(value))};
@@ -82,6 +88,9 @@ Result<Json> to_collection(const Parameter& parameter, const Json& value) {
   Json whole = value;
   if (value.is_string()) {
     auto parsed = parse_json(value.string(), parameter.name);
+    if (!parsed.ok() && parameter.secure) {
+      return wrong_argument(parameter, value);  // its note would quote the text
+    }
     if (!parsed.ok()) {
       return wrong_argument(parameter, value).add_note(parsed.error().message());
     }
@@ -226,7 +235,16 @@ Result<Json> bind_parameters(const Pipeline& pipeline, const Json& arguments) {
                                "give it with -p {}=VALUE",
                                pipeline.name, parameter.name, parameter.type, parameter.name)};
     }
-    HR_TRY(auto value, convert(parameter, given != nullptr ? *given : *parameter.default_value));
+    const Json& wanted = given != nullptr ? *given : *parameter.default_value;
+    if (const std::string type = misspelt_secret(wanted); !type.empty()) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("InvalidParameter: the value of parameter '{}' has an object of "
+                               "type '{}'; did you mean 'SecureString'?",
+                               parameter.name, type)};
+    }
+    const bool wrapped =
+        parameter.secure && has_marked_secret(wanted) && wanted.find("value") != nullptr;
+    HR_TRY(auto value, convert(parameter, wrapped ? wanted.at("value") : wanted));
     bound.set(parameter.name, std::move(value));
   }
   return bound;

@@ -130,6 +130,7 @@ struct Parameter {
   std::string name;
   std::string type;  ///< "String", "Int", "Float", "Bool", "Array", "Object", "SecureString"
   std::optional<Json> default_value;
+  bool secure = false;  ///< its value belongs into no file: by its type, or by that of its default
   int64_t offset = 0;
 };
 

@@ -63,20 +63,73 @@ EngineOptions engine_options(const RunHeader& header, bool report_outputs) {
   return options;
 }
 
+/// What is kept of the run's secrets, an empty object when it cannot be had and is not needed.
+Result<Json> Replay::take_secrets() {
+  secrets_problem_.clear();
+  if (options_.run_folder.empty()) {
+    return Json::object();
+  }
+  auto secrets = read_secrets(options_.run_folder);
+  if (secrets.ok() && !(header_.has_secrets && secrets->members().empty())) {
+    return secrets;
+  }
+  const base::Path path = options_.run_folder / "secrets.json";
+  const Error error =
+      secrets.ok() ? Error{Errc::corrupt, path.string() + " is absent or empty"} : secrets.error();
+  secrets_problem_ = error.message();
+  if (options_.secrets_needed) {
+    return Error{Errc::corrupt,
+                 fmt::format("{}; the run's secrets are there and nowhere else, and it cannot go "
+                             "on without them: restore it from a copy, or start the pipeline anew",
+                             error.message())};
+  }
+  return Json::object();
+}
+
+namespace {
+
+/// With "***" for every text and number in it.
+Json untold(Json value) {
+  if (value.is_string() || value.is_number()) {
+    return Json("***");
+  }
+  if (value.is_array()) {
+    for (Json& one : value.items()) {
+      one = untold(std::move(one));
+    }
+  } else if (value.is_object()) {
+    for (Json::Member& member : value.members()) {
+      member.second = untold(std::move(member.second));
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
 Result<void> Replay::begin(std::string_view payload) {
   HR_TRY(const auto json, parse_json(payload, "journal"));
   HR_TRY(header_, RunHeader::from_json(json));
-  if (!options_.run_folder.empty()) {
-    HR_TRY(const Json secrets, read_secrets(options_.run_folder));
-    header_.document = secrets.get_string(document_key(header_.document), header_.document);
-  }
+  HR_TRY(const Json secrets, take_secrets());
+  header_.document = secrets.get_string(document_key(header_.document), header_.document);
   HR_TRY(pipeline_, load_pipeline(header_));
   EngineOptions settings = engine_options(header_, options_.report_outputs);
   if (engine_ != nullptr && header_.attempts_go_on) {
     settings.earlier = earlier();
   }
-  if (!options_.run_folder.empty()) {
-    HR_TRY(settings.parameters, with_secrets(header_.parameters, options_.run_folder));
+  if (engine_ != nullptr) {
+    settings.pauses = engine_->pauses();
+    settings.pauses.push_back({engine_->now(), base::Micros(0)});
+  }
+  for (Json::Member& member : settings.parameters.members()) {
+    const Json* secret = secrets.find(member.first);
+    const Parameter* parameter = pipeline_->find_parameter(member.first);
+    const bool secure = parameter != nullptr && parameter->secure;
+    if (secret != nullptr) {
+      member.second = *secret;
+    } else if (secure && !secrets_problem_.empty()) {
+      member.second = Json("***");
+    }
   }
   engine_ = std::make_unique<Engine>(pipeline_, std::move(settings));
   return {};
@@ -93,6 +146,9 @@ Result<void> Replay::fill_in(Outcome* outcome) {
   if (const auto found = secret_outputs_->find(outcome->output_key);
       found != secret_outputs_->end()) {
     outcome->output = found->second;
+    if (!secrets_problem_.empty()) {  // what is secret in it cannot be told from the rest
+      outcome->output = untold(parse_json(found->second).value_or(Json())).dump();
+    }
   }
   return {};
 }

@@ -27,6 +27,9 @@ struct ReplayOptions {
   bool keep_outcomes = false;
   /// Where secure parameters are kept; empty: they stay null.
   base::Path run_folder;
+  /// Without the secrets that belong to the run there is no replay; else it goes on with "***" in
+  /// their place, see Replay::secrets_problem.
+  bool secrets_needed = false;
 };
 
 /// What succeeded, but for what came after a failure: that looked at what the failure left and is
@@ -56,9 +59,12 @@ class Replay {
   bool items_succeeded() const;
   int slots() const { return slots_; }
   base::Micros last_event() const { return last_event_; }
+  /// Why the run's secrets could not be had; empty when they could, or there are none.
+  const std::string& secrets_problem() const { return secrets_problem_; }
 
  private:
   Result<void> begin(std::string_view payload);
+  Result<Json> take_secrets();
   Result<void> fill_in(Outcome* outcome);
   void note_earlier(const AttemptEnded& attempt, base::Micros now);
 
@@ -74,6 +80,7 @@ class Replay {
   int resumes_ = 0;
   int restarts_ = 0;
   int slots_ = 0;
+  std::string secrets_problem_;
   base::Micros last_event_{0};
   std::optional<std::map<std::string, std::string>> secret_outputs_;  ///< by key; read when needed
 };

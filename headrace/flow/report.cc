@@ -134,7 +134,8 @@ void put_run(const ReportData& data, ScriptJson* json) {
   json->member("started", base::utc_text(data.started));
   json->member("ended", data.ended ? base::utc_text(*data.ended) : std::string());
   json->member("written", base::utc_text(data.written));
-  json->member("seconds", seconds_between(data.started, data.ended.value_or(data.written)));
+  json->member("seconds", data.seconds);
+  json->member("idle", data.idle_seconds);
   put_error(data.error, json);
   json->name("parameters");
   json->raw("[");
@@ -352,12 +353,13 @@ std::string fill_places(std::string_view page, std::initializer_list<Place> plac
   return out;
 }
 
-ReportItem report_item(const ActivityState& activity, const ItemState& item, base::Micros now) {
+ReportItem report_item(const RunState& run, const ActivityState& activity, const ItemState& item,
+                       base::Micros now) {
   ReportItem out;
   out.key = item.key;
   out.activity = activity.path;
   out.status = item.status;
-  out.seconds = item.duration_seconds(now);
+  out.seconds = item.duration_seconds(now, run.pauses);
   out.cpu_seconds = item.cpu_seconds;
   out.attempts = item.attempts;
   out.error = item.error;
@@ -376,6 +378,10 @@ ReportData report_data(const RunState& run, base::Micros now) {
   data.started = run.started;
   data.ended = run.ended;
   data.written = now;
+  const base::Micros until =
+      run.ended.value_or(run.driven_by ? now : std::max(run.started, run.last_event));
+  data.seconds = run.worked_seconds(run.started, until);
+  data.idle_seconds = seconds_between(run.started, until) - data.seconds;
   data.parameters = run.parameters;
   data.error = run.error;
   for (const ActivityState& activity : run.activities) {
@@ -387,12 +393,12 @@ ReportData report_data(const RunState& run, base::Micros now) {
     out.items = static_cast<int64_t>(activity.items.size());
     out.error = activity.error;
     if (activity.started) {
-      out.started_seconds = seconds_between(run.started, *activity.started);
-      out.seconds = seconds_between(*activity.started, activity.ended.value_or(now));
+      out.started_seconds = run.worked_seconds(run.started, *activity.started);
+      out.seconds = run.worked_seconds(*activity.started, activity.ended.value_or(until));
     }
     data.activities.push_back(std::move(out));
     for (const ItemState& item : activity.items) {
-      data.items.push_back(report_item(activity, item, now));
+      data.items.push_back(report_item(run, activity, item, until));
     }
   }
   return data;

@@ -91,6 +91,8 @@ struct ReportData {
   base::Micros started{0};  ///< since the epoch, as are the others
   std::optional<base::Micros> ended;
   base::Micros written{0};
+  double seconds = 0.0;  ///< in which an engine drove it, until its end or `written`
+  double idle_seconds = 0.0;
   Json parameters;                    ///< object
   std::vector<ReportFact> facts;      ///< shown after those that every run has
   std::vector<ReportColumn> columns;  ///< metrics in the table of items

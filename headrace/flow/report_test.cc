@@ -141,6 +141,7 @@ TEST_CASE("a run's state gives activities with their times and items with their 
   run.pipeline = "nightly";
   run.status = Status::in_progress;
   run.started = seconds(1000);
+  run.driven_by = "this test";
   run.parameters = Json::object({{"n", 3}});
   ActivityState each;
   each.name = each.path = "train";
@@ -166,6 +167,7 @@ TEST_CASE("a run's state gives activities with their times and items with their 
   CHECK(read.at("status").string() == "InProgress");
   CHECK(read.at("ended").string().empty());
   CHECK(read.at("seconds").number() == 10.0);
+  CHECK(read.at("idle").number() == 0.0);
   CHECK(read.at("started").string() == "1970-01-01T00:16:40Z");
   CHECK(read.at("parameters") == parse_json(R"([["n", "3"]])").value());
   const Json& activity = read.at("activities").items()[0];
@@ -180,4 +182,24 @@ TEST_CASE("a run's state gives activities with their times and items with their 
 }
 
 }  // namespace
+TEST_CASE("the time in which nobody drove a run is not counted as worked") {
+  RunState run;
+  run.status = Status::in_progress;
+  run.started = seconds(1000);
+  run.last_event = seconds(1100);
+  run.pauses = {{seconds(1010), seconds(1070)}, {seconds(1080), seconds(1085)}};
+  ActivityState one;
+  one.started = seconds(1005);
+  one.status = Status::in_progress;
+  run.activities = {one};
+
+  CHECK(run.worked_seconds(seconds(1000), seconds(1100)) == 35.0);  // 100 - 60 - 5
+  CHECK(run.worked_seconds(seconds(1020), seconds(1075)) == 5.0);
+  const ReportData data = report_data(run, seconds(9000));  // it has stopped again at 1100
+  CHECK(data.seconds == 35.0);
+  CHECK(data.idle_seconds == 65.0);
+  CHECK(data.activities[0].started_seconds == 5.0);
+  CHECK(data.activities[0].seconds == 30.0);
+}
+
 }  // namespace headrace::flow

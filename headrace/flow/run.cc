@@ -36,7 +36,7 @@ Result<RunOptions> with_defaults(const RunOptions& options) {
   return filled;
 }
 
-/// Secure parameters, and the document when it holds secrets, are in a file of their own, which
+/// Parameters with secrets, and the document when it holds any, are in a file of their own, which
 /// only its owner reads, and in no journal. Documents of the run's earlier beginnings stay there.
 Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folder,
                            RunHeader* header) {
@@ -52,12 +52,16 @@ Result<void> split_secrets(const Pipeline& pipeline, const base::Path& run_folde
     header->document = pipeline.shown_text;
   }
   for (const Parameter& parameter : pipeline.parameters) {
-    if (parameter.type == "SecureString") {
-      Json* value = header->parameters.find(parameter.name);
+    Json* value = header->parameters.find(parameter.name);
+    if (parameter.secure) {
       secrets.set(parameter.name, *value);
       *value = Json();
+    } else if (has_marked_secret(*value)) {
+      secrets.set(parameter.name, *value);
+      *value = without_marked_secrets(*value);
     }
   }
+  header->has_secrets = !secrets.members().empty();
   if (secrets.members().empty()) {
     return {};
   }
@@ -105,7 +109,7 @@ Result<void> take_over(Engine& engine, const std::string& run_id, const base::Pa
       // Evaluated for its secrets alone; one that cannot be had was not given to the command.
       auto spec = engine.evaluate_call(running.attempt);
       LogPrivacy privacy{call->activity->policy.secure_output, engine.secrets()};
-      privacy.secrets.add(spec.ok() ? spec->secrets : Secrets{});
+      privacy.secrets.add(spec.ok() ? call_secrets(*spec, spec->properties) : Secrets{});
       const auto moved = move_output_to_log(
           output->get(), run_folder / log_path(call->item_key, call->activity->name, call->attempt),
           privacy);
@@ -165,6 +169,8 @@ Result<RunResult> restart(Journal journal, Replay* replay, const Changed& docume
   HR_TRY(header.parameters, bind_parameters(*pipeline, arguments));
   EngineOptions engine_settings = engine_options(header, false);
   engine_settings.earlier = replay->earlier();
+  engine_settings.pauses = replay->engine().pauses();
+  engine_settings.pauses.push_back({replay->engine().now(), base::Micros(0)});
   HR_TRY(split_secrets(*pipeline, options.folder, &header));
   HR_TRY(journal.append_restart(header));
   auto engine = std::make_unique<Engine>(pipeline, std::move(engine_settings));
@@ -227,6 +233,7 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
   ReplayOptions replay_options;
   replay_options.keep_outcomes = true;  // a restart may have stopped before it took them all over
   replay_options.run_folder = options.folder;
+  replay_options.secrets_needed = true;
   Replay replay(std::move(replay_options));
   HR_TRY(auto journal, Journal::open(options.folder, [&](uint8_t type, std::string_view payload) {
            return replay.on_record(type, payload);

@@ -39,7 +39,13 @@ void count(const EngineProgress& progress, RunSummary* summary) {
   summary->counted = true;
   summary->items_total = progress.items_total;
   summary->items_ended = progress.items_ended;
-  summary->items_failed = progress.items_failed;
+  summary->items_failed = progress.items_failed - progress.items_cancelled;
+  summary->items_cancelled = progress.items_cancelled;
+  summary->items_skipped = progress.items_skipped;
+}
+
+Micros idle_of(const Engine& engine) {
+  return paused_within(engine.pauses(), Micros(0), Micros::max());
 }
 
 /// False: there is none, or it is of another state of the journal.
@@ -52,6 +58,9 @@ bool read_kept(const base::Path& run_folder, RunSummary* summary) {
   if (!kept.ok() || !kept->is_object() ||
       kept->get_integer("journal_bytes", -1) != journal_bytes(run_folder)) {
     return false;
+  }
+  if (kept->find("idle_us") == nullptr) {
+    return false;  // of an older headrace, which did not tell cancelled items from failed ones
   }
   const std::string state = kept->get_string("state");
   const auto* const standing = std::ranges::find(kKept, state, standing_name);
@@ -67,6 +76,9 @@ bool read_kept(const base::Path& run_folder, RunSummary* summary) {
   summary->items_total = kept->get_integer("items_total", 0);
   summary->items_ended = kept->get_integer("items_ended", 0);
   summary->items_failed = kept->get_integer("items_failed", 0);
+  summary->items_cancelled = kept->get_integer("items_cancelled", 0);
+  summary->items_skipped = kept->get_integer("items_skipped", 0);
+  summary->idle = Micros(kept->get_integer("idle_us", 0));
   return true;
 }
 
@@ -105,9 +117,12 @@ Result<void> replay(const base::Path& run_folder, RunSummary* summary) {
   ReplayOptions options;
   options.run_folder = run_folder;
   Replay replay(std::move(options));
-  HR_TRY(base::AppendLog::read(
+  const Result<void> read = base::AppendLog::read(
       journal_path(run_folder),
-      [&](uint8_t type, std::string_view payload) { return replay.on_record(type, payload); }));
+      [&](uint8_t type, std::string_view payload) { return replay.on_record(type, payload); });
+  if (!read.ok()) {
+    return replay.secrets_problem().empty() ? read : read_header(run_folder, summary);
+  }
   if (replay.empty()) {
     return no_record(run_folder);
   }
@@ -115,6 +130,7 @@ Result<void> replay(const base::Path& run_folder, RunSummary* summary) {
   take_header(replay.header(), summary);
   summary->standing = standing_of(replay.engine().status());
   count(replay.engine().progress(), summary);
+  summary->idle = idle_of(replay.engine());
   return {};
 }
 
@@ -153,16 +169,20 @@ std::string_view standing_name(RunStanding standing) {
 
 Result<void> keep_summary(const base::Path& run_folder, const RunHeader& header,
                           const Engine& engine, Micros last_event) {
-  const EngineProgress progress = engine.progress();
+  RunSummary counted;
+  count(engine.progress(), &counted);
   const Json kept = Json::object({{"journal_bytes", journal_bytes(run_folder)},
                                   {"run_id", header.run_id},
                                   {"pipeline", header.pipeline_name},
                                   {"state", standing_name(standing_of(engine.status()))},
                                   {"started_us", header.started.count()},
                                   {"last_event_us", last_event.count()},
-                                  {"items_total", progress.items_total},
-                                  {"items_ended", progress.items_ended},
-                                  {"items_failed", progress.items_failed}});
+                                  {"items_total", counted.items_total},
+                                  {"items_ended", counted.items_ended},
+                                  {"items_failed", counted.items_failed},
+                                  {"items_cancelled", counted.items_cancelled},
+                                  {"items_skipped", counted.items_skipped},
+                                  {"idle_us", idle_of(engine).count()}});
   return base::replace_file(summary_path(run_folder), kept.dump() + "\n");
 }
 

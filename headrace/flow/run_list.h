@@ -41,8 +41,11 @@ struct RunSummary {
   bool counted = false;        ///< false: the journal is long and was not read for the items
   int64_t items_total = 0;
   int64_t items_ended = 0;
-  int64_t items_failed = 0;  ///< and cancelled
-  std::string problem;       ///< of an unreadable one
+  int64_t items_failed = 0;
+  int64_t items_cancelled = 0;
+  int64_t items_skipped = 0;  ///< never begun
+  base::Micros idle{0};       ///< between start and last event, while no engine drove it
+  std::string problem;        ///< of an unreadable one
 };
 
 /// Folders in `runs` that hold a journal, the one written to last first.

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "headrace/base/environment.h"
+#include "headrace/base/log.h"
 #include "headrace/flow/replay.h"
 #include "headrace/flow/run_folder_internal.h"
 #include "headrace/flow/run_list.h"
@@ -140,7 +141,7 @@ class Collector {
 Json masked_parameters(const Pipeline& pipeline, const Json& parameters) {
   Json shown = parameters;
   for (const Parameter& parameter : pipeline.parameters) {
-    if (parameter.type == "SecureString") {
+    if (parameter.secure) {
       shown.set(parameter.name, "***");
     }
   }
@@ -148,6 +149,14 @@ Json masked_parameters(const Pipeline& pipeline, const Json& parameters) {
 }
 
 }  // namespace
+
+base::Micros paused_within(const Pauses& pauses, base::Micros from, base::Micros to) {
+  Micros sum{0};
+  for (const Pause& pause : pauses) {
+    sum += std::max(Micros(0), std::min(pause.end, to) - std::max(pause.begin, from));
+  }
+  return sum;
+}
 
 base::Path runs_folder() { return base::environment("HEADRACE_RUNS").value_or("runs"); }
 
@@ -206,11 +215,23 @@ Result<RunState> load(const base::Path& run_folder, std::optional<std::string> k
   if (!std::filesystem::exists(path, code)) {
     return Error{Errc::not_found, run_folder.string() + " holds no run: it has no journal"};
   }
-  HR_TRY(base::AppendLog::read(path, [&](uint8_t type, std::string_view payload) {
-    return replay.on_record(type, payload);
-  }));
+  const Result<void> read = base::AppendLog::read(
+      path,
+      [&](uint8_t type, std::string_view payload) { return replay.on_record(type, payload); });
+  if (!read.ok()) {
+    Error error = read.error();
+    if (!replay.secrets_problem().empty()) {
+      error.add_note("what it decided depends on its secrets, and " + replay.secrets_problem());
+    }
+    return error;
+  }
   if (replay.empty()) {
     return Error{Errc::not_found, path.string() + " holds no record: the run was not started"};
+  }
+  if (!replay.secrets_problem().empty()) {
+    base::log_warning("flow: " + replay.secrets_problem() +
+                      "; what depends on the run's secrets is shown as ***, and it cannot be "
+                      "resumed until they are back");
   }
   const Engine& engine = replay.engine();
   RunState state;
@@ -228,6 +249,7 @@ Result<RunState> load(const base::Path& run_folder, std::optional<std::string> k
     state.ended = state.last_event;
   }
   state.slots = replay.slots();
+  state.pauses = engine.pauses();
   state.resumes = replay.resumes() + replay.restarts();
   engine.visit_open_items([&](const OpenItem& item) { collector.add_open(item); });
   state.activities = collector.take();

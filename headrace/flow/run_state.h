@@ -39,7 +39,17 @@ struct ActivityError {
   std::string message;                     ///< what, where, with which values
   std::string failure_type = "UserError";  ///< or "SystemError"
   std::string target;                      ///< name of the activity that failed first
+  bool fails_again = false;                ///< the same inputs fail the same way
 };
+
+/// While no engine drove a run: from its last event to its being taken up again.
+struct Pause {
+  base::Micros begin{0};
+  base::Micros end{0};  ///< 0: not yet
+};
+using Pauses = std::vector<Pause>;
+/// How much of the time between `from` and `to` lies in pauses.
+HR_API base::Micros paused_within(const Pauses& pauses, base::Micros from, base::Micros to);
 
 /// One ForEach item. Times are since the epoch; absent when it has not come to that.
 struct ItemState {
@@ -56,9 +66,13 @@ struct ItemState {
   std::string log;  ///< log of the last attempt, relative to the run folder; the file exists only
                     ///< when something was printed
 
-  /// Seconds between `started` and `ended` (or `now`); 0 when not started.
-  double duration_seconds(base::Micros now) const {
-    return started ? std::chrono::duration<double>(ended.value_or(now) - *started).count() : 0.0;
+  /// Seconds between `started` and `ended` (or `now`) without pauses; 0 when not started.
+  double duration_seconds(base::Micros now, const Pauses& pauses = {}) const {
+    const base::Micros end = ended.value_or(now);
+    return started ? std::chrono::duration<double>(end - *started -
+                                                   paused_within(pauses, *started, end))
+                         .count()
+                   : 0.0;
   }
 };
 
@@ -90,9 +104,15 @@ struct RunState {
   base::Micros last_event{0};  ///< when the journal was last written to
   int slots = 0;
   int resumes = 0;                       ///< how often it was continued
+  Pauses pauses;                         ///< between these
   std::optional<std::string> driven_by;  ///< the engine that holds the run now; absent: nobody
   std::optional<ActivityError> error;
   std::vector<ActivityState> activities;
+
+  /// Seconds from one time to another in which an engine drove the run.
+  double worked_seconds(base::Micros from, base::Micros to) const {
+    return std::chrono::duration<double>(to - from - paused_within(pauses, from, to)).count();
+  }
 
   /// Activity by path; nullptr when absent.
   const ActivityState* find(std::string_view path) const {

@@ -10,6 +10,7 @@
 #include "headrace/base/environment.h"
 #include "headrace/flow/pipeline.h"
 #include "headrace/flow/text.h"
+#include "headrace/flow/value.h"
 
 namespace headrace::flow {
 
@@ -18,6 +19,7 @@ namespace {
 constexpr std::string_view kMask = "***";
 // In JSON text an escaped control character, which no secret's own text can hold.
 constexpr std::string_view kHidden = "\\u0000secret ";
+constexpr char kBare = '=';  // follows kHidden for what had no quotes
 constexpr std::string_view kHiddenEnd = "\\u0000";
 
 uint32_t begin_of(std::string_view text) {
@@ -26,6 +28,13 @@ uint32_t begin_of(std::string_view text) {
   return begin;
 }
 static_assert(sizeof(uint32_t) == kSecretBytesMin);
+
+/// What {"type": "SecureString", "value"} holds; nullptr when this is no such object.
+const Json* marked_secret(const Json& value) {
+  return value.is_object() && equal_ignoring_case(value.get_string("type"), "SecureString")
+             ? value.find("value")
+             : nullptr;
+}
 
 std::string as_json_writes(std::string_view text) {
   const std::string quoted = json_quote(text);
@@ -37,10 +46,11 @@ std::string as_json_writes(std::string_view text) {
 Secrets Secrets::of_run(const Pipeline& pipeline, const Json& parameters) {
   Secrets secrets;
   for (const Parameter& parameter : pipeline.parameters) {
-    const Json* value =
-        parameter.type == "SecureString" ? parameters.find(parameter.name) : nullptr;
-    if (value != nullptr) {
+    const Json* value = parameters.find(parameter.name);
+    if (value != nullptr && parameter.secure) {
       secrets.add(*value);
+    } else if (value != nullptr) {
+      secrets.add_marked(*value);
     }
   }
   for (const std::string& literal : pipeline.literals) {
@@ -62,6 +72,23 @@ void Secrets::add(const Json& value) {
     for (const Json::Member& member : value.members()) {
       add(member.second);
     }
+  }
+}
+
+void Secrets::add_marked(const Json& value) {
+  if (const Json* secret = marked_secret(value)) {
+    add(*secret);
+    if (secret->is_bool()) {
+      add_text(secret->dump());
+      add_text(value_text(*secret));
+    }
+    return;
+  }
+  for (const Json& one : value.is_array() ? value.items() : Json::Array{}) {
+    add_marked(one);
+  }
+  for (const Json::Member& member : value.is_object() ? value.members() : Json::Object{}) {
+    add_marked(member.second);
   }
 }
 
@@ -167,7 +194,7 @@ Json Secrets::masked_value(Json value) const {
   if (value.is_string()) {
     return Json(masked(value.string()));
   }
-  if (value.is_number()) {
+  if (value.is_number() || value.is_bool()) {
     return found_in(value.dump()) ? Json(kMask) : value;
   }
   if (value.is_array()) {
@@ -184,7 +211,7 @@ Json Secrets::masked_value(Json value) const {
 }
 
 std::string Secrets::hide(std::string_view json_text) const {
-  // Only what is inside a string: a number that reads as a secret would leave no JSON.
+  // A number or boolean becomes a string with a mark of its own, so that it stays JSON.
   const auto value = empty() ? Result<Json>(Json()) : parse_json(json_text, "item");
   if (empty() || !value.ok()) {
     return std::string(json_text);
@@ -212,7 +239,11 @@ std::string Secrets::hide(std::string_view json_text) const {
       }
       out += '}';
     } else {
-      out += json.dump();
+      const std::string text = json.dump();
+      const Match found = match(text, true);
+      const bool secret =
+          found.number >= 0 && texts_[static_cast<size_t>(found.number)].size() == text.size();
+      out += secret ? fmt::format("\"{}{}{}{}\"", kHidden, kBare, found.number, kHiddenEnd) : text;
     }
   };
   walk(walk, *value);
@@ -227,15 +258,18 @@ std::string Secrets::reveal(std::string_view json_text) const {
                            ? begin
                            : json_text.find(kHiddenEnd, begin + kHidden.size());
     size_t number = texts_.size();
+    size_t quote = 0;  // around a number or boolean, which had none
     if (end != std::string_view::npos) {
-      std::from_chars(json_text.data() + begin + kHidden.size(), json_text.data() + end, number);
+      const char* digits = json_text.data() + begin + kHidden.size();
+      quote = *digits == kBare && begin > 0 ? 1 : 0;
+      std::from_chars(digits + quote, json_text.data() + end, number);
     }
     if (number >= texts_.size()) {
       break;
     }
-    out.append(json_text.substr(0, begin));
+    out.append(json_text.substr(0, begin - quote));
     out += texts_[number];  // found in JSON text, so as JSON writes it
-    json_text.remove_prefix(end + kHiddenEnd.size());
+    json_text.remove_prefix(std::min(json_text.size(), end + kHiddenEnd.size() + quote));
   }
   out.append(json_text);
   return out;
@@ -279,91 +313,58 @@ Result<std::string> vault_secret(std::string_view store, std::string_view name) 
   return *std::move(value);
 }
 
-namespace {
+bool means_secure_string(std::string_view type) {
+  constexpr size_t kFar = 3;
+  std::string letters;
+  std::ranges::copy_if(type.substr(0, 100), std::back_inserter(letters),
+                       [](char c) { return c != '_' && c != '-' && c != ' ' && c != '.'; });
+  return edit_distance(lower_text(letters), "securestring") <= kFar;
+}
 
-class Finder {
- public:
-  explicit Finder(Pipeline* pipeline)
-      : pipeline_(*pipeline), text_(pipeline->source->text()), shown_(text_) {}
+std::string misspelt_secret(const Json& value) {
+  const std::string type = value.get_string("type");
+  if (value.find("value") != nullptr && marked_secret(value) == nullptr &&
+      means_secure_string(type)) {
+    return type;
+  }
+  std::string found;
+  for (const Json& one : value.is_array() ? value.items() : Json::Array{}) {
+    found = found.empty() ? misspelt_secret(one) : found;
+  }
+  for (const Json::Member& member : value.is_object() ? value.members() : Json::Object{}) {
+    found = found.empty() ? misspelt_secret(member.second) : found;
+  }
+  return found;
+}
 
-  void walk(const Json& json) {
-    if (json.is_array()) {
-      for (const Json& one : json.items()) {
-        walk(one);
-      }
+bool has_marked_secret(const Json& value) {
+  if (marked_secret(value) != nullptr) {
+    return true;
+  }
+  if (value.is_array()) {
+    return std::ranges::any_of(value.items(), has_marked_secret);
+  }
+  return value.is_object() && std::ranges::any_of(value.members(), [](const Json::Member& member) {
+           return has_marked_secret(member.second);
+         });
+}
+
+Json without_marked_secrets(Json value) {
+  if (value.find("value") != nullptr &&
+      (marked_secret(value) != nullptr || means_secure_string(value.get_string("type")))) {
+    value.set("value", kMask);
+    return value;
+  }
+  if (value.is_array()) {
+    for (Json& one : value.items()) {
+      one = without_marked_secrets(std::move(one));
     }
-    if (!json.is_object()) {
-      return;
-    }
-    const std::string type = json.get_string("type");
-    if (equal_ignoring_case(type, "AzureKeyVaultSecret")) {
-      take_vault(json);
-      return;
-    }
-    const bool secret = equal_ignoring_case(type, "SecureString");
-    for (const Json::Member& member : json.members()) {
-      if (secret && (member.first == "value" || member.first == "defaultValue")) {
-        take_secret(member.second);
-      }
-      walk(member.second);
+  } else if (value.is_object()) {
+    for (Json::Member& member : value.members()) {
+      member.second = without_marked_secrets(std::move(member.second));
     }
   }
-
-  void finish() {
-    // From the back, so that the places before stay.
-    std::sort(spans_.rbegin(), spans_.rend());
-    for (const auto& [begin, end] : spans_) {
-      shown_.replace(begin, end - begin, "\"***\"");
-    }
-    if (!spans_.empty()) {
-      pipeline_.shown_text = std::move(shown_);
-    }
-  }
-
- private:
-  void take_secret(const Json& value) {
-    if (!value.is_string() || value.offset() < 0) {
-      return;  // the text inside of an object {"type": "SecureString"} comes later
-    }
-    pipeline_.literals.push_back(value.string());
-    const auto begin = static_cast<size_t>(value.offset());
-    size_t end = begin + 1;
-    while (end < text_.size() && text_[end] != '"') {
-      end += text_[end] == '\\' ? 2 : 1;
-    }
-    if (begin < text_.size() && text_[begin] == '"' && end < text_.size()) {
-      spans_.emplace_back(begin, end + 1);
-    }
-  }
-
-  void take_vault(const Json& json) {
-    const Json* store = json.find("store");
-    const Json* place = store != nullptr ? store->find("referenceName") : nullptr;
-    const Json* name = json.find("secretName");
-    const auto computed = [](const Json* value) {
-      return value != nullptr &&
-             (value->is_object() ||
-              (value->is_string() && Expression::is_expression(value->string())));
-    };
-    const auto text = [](const Json* value) {
-      return value != nullptr && value->is_string() ? value->string() : std::string();
-    };
-    pipeline_.vault.push_back(
-        {text(place), text(name), computed(place) || computed(name), json.offset()});
-  }
-
-  Pipeline& pipeline_;
-  const std::string& text_;
-  std::string shown_;
-  std::vector<std::pair<size_t, size_t>> spans_;
-};
-
-}  // namespace
-
-void find_secrets(const Json& root, Pipeline* pipeline) {
-  Finder finder(pipeline);
-  finder.walk(root);
-  finder.finish();
+  return value;
 }
 
 }  // namespace headrace::flow

@@ -17,6 +17,8 @@
 namespace headrace::flow {
 
 struct Pipeline;
+class Template;
+struct CallSpec;
 
 /// Shorter texts are not hidden: they stand everywhere by chance.
 inline constexpr size_t kSecretBytesMin = 4;
@@ -24,11 +26,14 @@ inline constexpr size_t kSecretBytesMin = 4;
 /// Texts to be hidden. A text of several lines is hidden line by line too, and as JSON writes it.
 class HR_API Secrets {
  public:
-  /// Take what is secret of a run: its secure parameters and the document's own secure values.
+  /// Take what is secret of a run: its secure parameters, secure values inside of others, and the
+  /// document's own.
   static Secrets of_run(const Pipeline& pipeline, const Json& parameters);
 
-  /// Take a text, or all texts in an array or object; numbers as their text.
+  /// Take a text, or all texts in an array or object; numbers and booleans as their text.
   void add(const Json& value);
+  /// Take what stands in {"type": "SecureString", "value"} anywhere in a value.
+  void add_marked(const Json& value);
   void add_text(std::string_view text);
   void add(const Secrets& more);
   /// Take one of another's `texts()`.
@@ -80,6 +85,26 @@ class HR_API SecretStream {
   std::string held_;
 };
 
+/// Hold {"type": "SecureString", "value"} anywhere in a value?
+HR_API bool has_marked_secret(const Json& value);
+/// The same value with "***" in their place, and in that of those whose type is misspelt.
+HR_API Json without_marked_secrets(Json value);
+/// Is `type` SecureString, or that misspelt?
+bool means_secure_string(std::string_view type);
+/// The type of an object in a value that seems to mean {"type": "SecureString", "value"} and is
+/// misspelt, so that it would be told everywhere; empty when there is none.
+HR_API std::string misspelt_secret(const Json& value);
+
+/// Take also what the texts of a secure input are made of: the words of a command, with and without
+/// quotes, what stands beside '=', ':', '@' or a comma in them, and the texts in the expressions.
+/// Not what tells nothing: options, variables' names, words of the shell, programs and files that
+/// are there.
+HR_API void add_input_parts(const Json& properties, const Template& source, Secrets* secrets);
+/// All that is secret of one call, these parts among it; `properties` are the evaluated ones.
+Secrets call_secrets(const CallSpec& call, std::string_view properties);
+/// Texts in quotes in an expression.
+std::vector<std::string> quoted_texts(std::string_view expression);
+
 /// A reference {"type": "AzureKeyVaultSecret", "store": {"referenceName"}, "secretName"}.
 struct VaultReference {
   std::string store;
@@ -95,7 +120,7 @@ HR_API std::string vault_variable(std::string_view store, std::string_view name)
 HR_API Result<std::string> vault_secret(std::string_view store, std::string_view name);
 
 /// Find what a document marks as secret, for the pipeline read from it: `literals`, `vault` and
-/// `shown_text` of `pipeline`.
+/// `shown_text` of `pipeline`, where what activities with secureInput say is "***" too.
 void find_secrets(const Json& root, Pipeline* pipeline);
 
 }  // namespace headrace::flow

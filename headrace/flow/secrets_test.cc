@@ -79,4 +79,37 @@ TEST_CASE("a vault's secret is named by an environment variable") {
   CHECK(secret.error().message().find("HEADRACE_SECRET_NO_SUCH") != std::string::npos);
 }
 
+TEST_CASE("numbers and booleans that are secret are hidden in JSON and come back as they were") {
+  Secrets secrets;
+  secrets.add_marked(*parse_json(
+      R"({"a": [{"type": "securestring", "value": 98.7612}, {"type": "SecureString", "value": true}]})"));
+  const Json item =
+      *parse_json(R"({"n": 98.7612, "t": "98.7612", "b": true, "other": [1234, false]})");
+
+  const std::string hidden = secrets.hide(item.dump());
+
+  CHECK(hidden.find("98.7612") == std::string::npos);
+  CHECK(hidden.find("true") == std::string::npos);
+  CHECK(parse_json(hidden).ok());
+  CHECK(secrets.reveal(hidden) == item.dump());
+}
+
+TEST_CASE("what a value marks as secure goes out of it, also where the type is misspelt") {
+  const Json value = *parse_json(
+      R"([{"x": {"type": "SecureString", "value": "s1"}}, {"type": "SecureStrng", "value": 2},
+                      {"type": "String", "value": "kept"}])");
+  CHECK(has_marked_secret(value));
+  CHECK(misspelt_secret(value) == "SecureStrng");
+  CHECK(without_marked_secrets(value).dump() ==
+        R"([{"x":{"type":"SecureString","value":"***"}},{"type":"SecureStrng","value":"***"},)"
+        R"({"type":"String","value":"kept"}])");
+}
+
+TEST_CASE("texts in quotes of an expression are found, with quotes inside") {
+  CHECK(quoted_texts("@concat('a b', 'it''s', \"no\", '')") ==
+        std::vector<std::string>{"a b", "it's", ""});
+  CHECK(quoted_texts("@concat('open").size() == 1);
+  CHECK(quoted_texts("plain").empty());
+}
+
 }  // namespace headrace::flow

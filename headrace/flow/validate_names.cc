@@ -68,6 +68,7 @@ class NameChecker {
                 {"type", "defaultValue", "description", "metadata"});
       }
     }
+    misspelt_secrets(root);
     if (const Json* concurrency = pipeline.find("concurrency")) {
       ignored(*concurrency, "concurrency", "runs of one pipeline do not wait for one another");
     }
@@ -84,6 +85,27 @@ class NameChecker {
   }
 
  private:
+  /// A secret that is not known as one would be told in logs and kept in files.
+  void misspelt_secrets(const Json& json) {
+    for (const Json& one : items_of(&json)) {
+      misspelt_secrets(one);
+    }
+    const std::string type = json.get_string("type");
+    const bool secure = json.find("value") != nullptr && means_secure_string(type) &&
+                        !equal_ignoring_case(type, "SecureString");
+    const bool vault = json.find("secretName") != nullptr && json.find("store") != nullptr &&
+                       !equal_ignoring_case(type, "AzureKeyVaultSecret") && !secure;
+    if (secure || vault) {
+      add(Severity::error, "E-SECRET",
+          json.find("type") != nullptr ? json.find("type")->offset() : json.offset(),
+          fmt::format("an object of type '{}' would be no secret; did you mean '{}'?", type,
+                      secure ? "SecureString" : "AzureKeyVaultSecret"));
+    }
+    for (const Json::Member& member : members_of(&json)) {
+      misspelt_secrets(member.second);
+    }
+  }
+
   void add(Severity severity, std::string code, int64_t offset, std::string message) {
     diagnostics_.push_back({severity, std::move(code), source_.where(offset), std::move(message)});
   }
@@ -226,13 +248,45 @@ class NameChecker {
   std::vector<Diagnostic>& diagnostics_;
 };
 
+/// Are the letters of `shorter` in `longer`, in order, and at least half of them? "params" in
+/// "parameters".
+bool abbreviates(std::string_view shorter, std::string_view longer) {
+  size_t at = 0;
+  for (const char c : longer) {
+    at += at < shorter.size() && shorter[at] == c ? 1 : 0;
+  }
+  return at == shorter.size() && 2 * shorter.size() >= longer.size();
+}
+
+/// The name that is likely meant, also by other words of it ("retries", "policies", "params").
+std::optional<std::string> meant_name(const std::string& name, const Names& known) {
+  constexpr size_t kLettersMin = 4;
+  const auto nearest = nearest_name(name, known);
+  const std::string lower = lower_text(name);
+  if (nearest || lower.size() < kLettersMin || lower.size() > 100) {
+    return nearest;
+  }
+  std::optional<std::string> best;
+  size_t best_distance = lower.size() / 2 + 1;
+  for (const std::string& one : known) {
+    const std::string other = lower_text(one);
+    const size_t distance =
+        abbreviates(lower, other) && other[0] == lower[0] ? 0 : edit_distance(lower, other);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = one;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 Diagnostic unknown_member(const std::string& owner, const std::string& name,
                           const std::vector<std::string>& known, std::string where) {
   // A letter or two away from a name that counts: what it says would be passed over in silence.
   constexpr size_t kMisspelt = 2;
-  const auto nearest = nearest_name(name, known);
+  const auto nearest = meant_name(name, known);
   const bool misspelt =
       nearest && edit_distance(lower_text(name), lower_text(*nearest)) <= kMisspelt;
   return {misspelt ? Severity::error : Severity::warning, misspelt ? "E-PROPERTY" : "W-PROPERTY",

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "headrace/flow/secrets.h"
 #include "headrace/flow/text.h"
 
 namespace headrace::flow {
@@ -68,7 +69,10 @@ std::string describe_value(const Json& value) {
   if (value.is_null()) {
     return "null";
   }
-  std::string text = value.is_string() ? value.string() : value.dump();
+  std::string text = value.is_string() ? value.string() : without_marked_secrets(value).dump();
+  if (value.is_string() && lower_text(text).find("securestring") != std::string::npos) {
+    text = "***";  // JSON of one that could not be read
+  }
   if (text.size() > kTextMax) {
     size_t cut = kTextMax;
     while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80U) {

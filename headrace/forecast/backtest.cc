@@ -182,6 +182,18 @@ std::vector<double> aligned(const Series& actual, const Forecast& forecast) {
   return values;
 }
 
+/// Which stamps are held, and which are needed, where none of these has a value.
+std::string ranges_text(const Series& actual, const Forecast& forecast) {
+  const auto last = [](const Frequency& frequency, int64_t start_us, int64_t steps) {
+    return stamp_text(add_steps(frequency, start_us, steps - 1));
+  };
+  return fmt::format(
+      "no actual value lies in the forecast's range: the actual values are of {} to {}, the "
+      "forecast is of {} to {}",
+      stamp_text(actual.start_us), last(actual.frequency, actual.start_us, actual.length()),
+      stamp_text(forecast.start_us), last(forecast.frequency, forecast.start_us, forecast.horizon));
+}
+
 }  // namespace
 
 void Comparison::merge(const Comparison& other) {
@@ -237,8 +249,7 @@ Result<Comparison> evaluate(std::span<const Forecast> forecasts, std::span<const
     }
     const std::vector<double> values = aligned(*after->second, forecast);
     if (std::all_of(values.begin(), values.end(), [](double value) { return std::isnan(value); })) {
-      fail(fmt::format("no actual value lies in the forecast's range from {}",
-                       stamp_text(forecast.start_us)));
+      fail(ranges_text(*after->second, forecast));
       continue;
     }
     // Only what lies before the forecast is its past.

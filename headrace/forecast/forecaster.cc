@@ -10,6 +10,7 @@
 #include "headrace/base/pool.h"
 #include "headrace/base/thread.h"
 #include "headrace/forecast/plan_internal.h"
+#include "headrace/forecast/seen.h"
 #include "headrace/forecast/trainer_internal.h"
 
 namespace headrace::forecast {
@@ -340,6 +341,7 @@ Result<Trained> train_local(const Series& series, const TrainOptions& options,
   HR_TRY(std::vector<Fit> fits,
          fit_members(input, member_count(resolved, context.warm), context.warm, 1));
   trained.model = assemble(std::move(plan), resolved, Scope::local, std::move(fits));
+  note_seen(one, resolved, context.warm, &trained.model);
   return trained;
 }
 
@@ -386,6 +388,7 @@ Result<Trained> train_global(std::span<const Series> series, const TrainOptions&
   HR_TRY(std::vector<Fit> fits,
          fit_members(input, member_count(resolved, context.warm), context.warm, context.threads));
   trained.model = assemble(std::move(plan), resolved, Scope::global, std::move(fits));
+  note_seen(usable, resolved, context.warm, &trained.model);
   return trained;
 }
 

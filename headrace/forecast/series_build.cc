@@ -175,9 +175,8 @@ class ItemBuilder {
       if (i > 0 && *index == index_.back() && options_.duplicates == Duplicates::error) {
         return error(fmt::format(
             "two rows have the time stamp {} (rows {} and {} of those read); resolve them with "
-            "aggregate = sum, "
-            "mean "
-            "or last; local times repeat an hour when daylight saving ends: convert them to UTC",
+            "--aggregate sum, mean or last (in Python aggregate=\"sum\"); local times repeat an "
+            "hour when daylight saving ends: convert them to UTC",
             stamp_text(stamp(i)), item_.rows[i - 1], item_.rows[i]));
       }
       gaps_ += i > 0 ? std::max<int64_t>(0, *index - index_.back() - 1) : 0;

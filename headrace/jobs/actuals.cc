@@ -14,10 +14,25 @@ namespace headrace::jobs {
 
 namespace {
 
-bool repeats(const forecast::Series& past, const forecast::Series& came) {
+/// How the row of an item goes with its past, where neither has stamps.
+struct Likeness {
+  bool same = false;     ///< equal as far as both go
+  bool telling = false;  ///< so long, and so varied, that chance does not make them equal
+};
+
+Likeness compare(const forecast::Series& past, const forecast::Series& came) {
   const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
-  return came.length() > past.length() &&
-         std::equal(past.target.begin(), past.target.end(), came.target.begin(), same);
+  const int64_t common = std::min(past.length(), came.length());
+  const auto end = came.target.begin() + common;
+  Likeness out;
+  out.same = std::equal(came.target.begin(), end, past.target.begin(), same);
+  const bool varied = std::any_of(came.target.begin(), end, [&](double value) {
+    return !std::isnan(value) && !same(value, past.target.front());
+  });
+  // A wave may go on as it began, but hardly for half as long as its whole past.
+  out.telling =
+      out.same && (came.length() > past.length() || (varied && 2 * common >= past.length()));
+  return out;
 }
 
 }  // namespace
@@ -41,14 +56,22 @@ void continue_history(const forecast::SeriesSet& history, forecast::SeriesSet* a
   for (const forecast::Series& past : history.series) {
     by_id.emplace(past.id, &past);
   }
+  bool all_same = true;
+  bool one_tells = false;
+  std::vector<std::pair<forecast::Series*, const forecast::Series*>> pairs;
   for (forecast::Series& came : actuals->series) {
-    const auto found = by_id.find(came.id);
-    if (found == by_id.end()) {
-      continue;
+    if (const auto found = by_id.find(came.id); found != by_id.end()) {
+      pairs.emplace_back(&came, found->second);
+      const Likeness like = compare(*found->second, came);
+      all_same = all_same && like.same;
+      one_tells = one_tells || like.telling;
     }
-    const forecast::Series& past = *found->second;
-    const int64_t steps = repeats(past, came) ? 0 : past.length();
-    came.start_us = forecast::add_steps(past.frequency, past.start_us, steps);
+  }
+  for (const auto& [came, past] : pairs) {
+    // What does not tell by itself, such as zeros, is as the other rows are.
+    const bool from_start = compare(*past, *came).telling || (all_same && one_tells);
+    came->start_us =
+        forecast::add_steps(past->frequency, past->start_us, from_start ? 0 : past->length());
   }
 }
 

@@ -18,7 +18,8 @@ namespace headrace::jobs {
 HR_API Result<std::string> actuals_url(const std::string& url, const std::string& metadata = {});
 
 /// Rows of a wide CSV have no stamps. Without a start of their own each begins right after the
-/// item's series in `history`; one that repeats that whole series begins with it.
+/// item's series in `history`; one that repeats that series, or half of it and more, begins with
+/// it: a file that holds the past alone is not taken for what came.
 HR_API void continue_history(const forecast::SeriesSet& history, forecast::SeriesSet* actuals);
 
 /// `load_series` of the table at `actuals_url(spec.url)`, by the frequency of `history` where none

@@ -14,6 +14,7 @@
 #include "headrace/jobs/actuals.h"
 #include "headrace/jobs/forecast_store.h"
 #include "headrace/jobs/forecast_table.h"
+#include "headrace/jobs/method_names.h"
 #include "headrace/jobs/score_table.h"
 
 namespace headrace::jobs {
@@ -245,14 +246,14 @@ Json backtest_summary(const Forecasts& forecasts) {
   std::string text = settled_text(forecasts);
   text += fmt::format(
       "backtest scores, means over the {} of {} items that each method with a mean "
-      "was scored on\n{:<16} {:>6}  {:>6} {:>8} {:>9}\n",
+      "was scored on\n{:<26} {:>6}  {:>6} {:>8} {:>9}\n",
       common, total, "method", "chosen", "scored", "MASE", "mean_wQL");
   const auto line = [&](const std::string& label, const std::string& chosen, int64_t scored,
                         const Json& means) {
     const auto mean = [&](const char* name, int digits) {
       return number_text(means.get_number(name, NAN), digits);
     };
-    text += fmt::format("{:<16} {:>6}  {:>6} {:>8} {:>9}\n", label, chosen, scored, mean("mase", 3),
+    text += fmt::format("{:<26} {:>6}  {:>6} {:>8} {:>9}\n", label, chosen, scored, mean("mase", 3),
                         mean("mean_item_wql", 4));
   };
   for (const auto& [candidate, count] : counts) {
@@ -260,8 +261,8 @@ Json backtest_summary(const Forecasts& forecasts) {
     Json means = comparable ? means_of(candidate, items, candidates) : Json::object();
     // Naive2 is there for comparison: it is never chosen.
     const bool chosen = candidate != forecast::method_name(forecast::Method::naive2);
-    line(candidate, chosen ? std::to_string(summary.at("winners").get_integer(candidate)) : "-",
-         count, means);
+    line(candidate_label(candidate),
+         chosen ? std::to_string(summary.at("winners").get_integer(candidate)) : "-", count, means);
     means.set("items", count);
     summary.set(candidate, std::move(means));
   }
@@ -289,7 +290,8 @@ std::string winners_text(const Json& summary) {
   std::string winners;
   if (const Json* counts = summary.find("winners"); counts != nullptr) {
     for (const auto& [name, count] : counts->members()) {
-      winners += (winners.empty() ? "" : ", ") + fmt::format("{} {}", count.integer(), name);
+      winners += (winners.empty() ? "" : ", ") +
+                 fmt::format("{} {}", count.integer(), candidate_label(name));
     }
   }
   return winners;

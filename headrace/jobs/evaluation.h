@@ -21,7 +21,8 @@ HR_API Result<forecast::Comparison> judge(std::span<const forecast::Forecast> fo
                                           const forecast::SeriesSet& history,
                                           const forecast::SeriesSet& actuals, int season = 0);
 
-/// How many items each method was chosen for, by a run's summary: "3 local, 1 global+naive".
+/// How many items each method was chosen for, by a run's summary: "3 local, 1 global+naive",
+/// by `candidate_label`.
 std::string winners_text(const Json& summary);
 
 /// A sentence on the forecasts that could not be judged; "" when all were.

@@ -189,14 +189,14 @@ TEST_CASE("candidates are averaged over the items that all were scored on, and c
   CHECK(summary->get_string("text") ==
         "frequency D, season 7, horizon 2\n"
         "backtest scores, means over the 3 of 4 items that each method with a mean was scored on\n"
-        "method           chosen  scored     MASE  mean_wQL\n"
-        "global                1       4    3.000    0.3000\n"
-        "global+naive          1       1        -         -\n"
-        "local                 1       3    3.000    0.3000\n"
-        "naive2                -       3    5.000    0.5000\n"
-        "seasonal_naive        1       4    3.000    0.3000\n"
-        "as chosen             4       4    1.500    0.1500\n"
-        "chosen: 1 global, 1 global+naive, 1 local, 1 seasonal_naive\n"
+        "method                     chosen  scored     MASE  mean_wQL\n"
+        "global                          1       4    3.000    0.3000\n"
+        "global+naive                    1       1        -         -\n"
+        "local                           1       3    3.000    0.3000\n"
+        "Naive2 (intervals)              -       3    5.000    0.5000\n"
+        "seasonal naive (intervals)      1       4    3.000    0.3000\n"
+        "as chosen                       4       4    1.500    0.1500\n"
+        "chosen: 1 global, 1 global+naive, 1 local, 1 seasonal naive (intervals)\n"
         "note: 4 items (a, b, c, d): a note\n");
   CHECK(summary->at("notes").items().at(0).string() == "4 items (a, b, c, d): a note");
 }

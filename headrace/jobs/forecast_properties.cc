@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "headrace/registry/name.h"
+#include "headrace/registry/registry.h"
 
 namespace headrace::jobs {
 
@@ -107,6 +108,11 @@ Reader text_reader(std::string ForecastProperties::* field) {
   };
 }
 
+Result<void> check_registry(const std::string& told) {
+  HR_TRY(registry::registry_path(told));
+  return {};
+}
+
 using Readers = std::map<std::string, Reader, std::less<>>;
 
 Readers make_readers() {
@@ -126,7 +132,12 @@ Readers make_readers() {
          HR_TRY(read_text(n, v, &r->out.model));
          return r->out.model.empty() ? Result<void>() : registry::check_name(r->out.model);
        }},
-      {"registry", text_reader(&ForecastProperties::registry)},
+      {"registry",
+       [](std::string_view n, const Json& v, Reading* r) -> Result<void> {
+         HR_TRY(read_text(n, v, &r->out.registry));
+         // As it was told: once it is absolute, "mlflow:" is a folder like another.
+         return r->out.registry.empty() ? Result<void>() : check_registry(r->out.registry);
+       }},
       {"actuals", [](std::string_view n, const Json& v,
                      Reading* r) { return read_text(n, v, &r->out.actuals.url); }},
       {"actuals_start", [](std::string_view n, const Json& v,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/jobs/forecast_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -16,6 +18,8 @@
 namespace headrace::jobs {
 
 namespace {
+
+constexpr const char* kSamples = "samples";
 
 lake::Column make_column(std::string name, lake::Type type, std::string zone = {}) {
   lake::Column column;
@@ -129,6 +133,12 @@ Result<ForecastRows> read_rows(lake::BatchReader& reader, const std::string& whe
   if (lake::find_field(reader.schema(), "model") >= 0) {
     columns.categories = {"model"};
   }
+  const int64_t samples = lake::find_field(reader.schema(), kSamples);
+  const bool others = columns.id == kSamples || columns.time == kSamples;  // the table's own name
+  if (samples >= 0 && !others &&
+      reader.schema()[static_cast<size_t>(samples)].type != lake::Type::unsupported) {
+    columns.lists = kSamples;
+  }
   ForecastRows out;
   for (const auto& [level, name] : levels) {
     out.levels.push_back(level);
@@ -149,6 +159,38 @@ Result<ForecastRows> read_rows(lake::BatchReader& reader, const std::string& whe
     }
   }
   return out;
+}
+
+/// The paths of an item: as many at each step, or none at all.
+Result<void> read_samples(std::span<const size_t> order, const lake::SeriesRows& rows,
+                          forecast::Forecast* out) {
+  const auto list_of = [&](size_t row) {
+    const int64_t begin = row == 0 ? 0 : rows.list_ends[row - 1];
+    return std::span(rows.lists)
+        .subspan(static_cast<size_t>(begin), static_cast<size_t>(rows.list_ends[row] - begin));
+  };
+  const size_t horizon = order.size();
+  const size_t paths = list_of(order.front()).size();
+  out->samples.resize(paths * horizon);
+  const auto refuse = [&](size_t k, const std::string& what) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("item \"{}\": step {}{}", out->id, k + 1, what)};
+  };
+  for (size_t k = 0; k < horizon; ++k) {
+    const std::span<const float> list = list_of(order[k]);
+    if (list.size() != paths) {
+      return refuse(k, fmt::format(" has {} samples, step 1 has {}; a forecast has as many at "
+                                   "each step",
+                                   list.size(), paths));
+    }
+    for (size_t path = 0; path < paths; ++path) {
+      if (!std::isfinite(list[path])) {
+        return refuse(k, fmt::format(": sample {} has no value", path + 1));
+      }
+      out->samples[path * horizon + k] = list[path];
+    }
+  }
+  return {};
 }
 
 /// One item's forecast out of its rows, which are in the order of stamps.
@@ -177,6 +219,9 @@ Result<forecast::Forecast> item_of(const std::string& id, std::span<const size_t
     for (const size_t row : order) {
       out.quantiles.push_back(level.values[row]);
     }
+  }
+  if (!rows.list_ends.empty()) {
+    HR_TRY(read_samples(order, rows, &out));
   }
   out.unnamed = rows.categories.empty();
   if (!rows.categories.empty()) {
@@ -223,7 +268,7 @@ Result<lake::Batch> forecast_batch(std::span<const forecast::Forecast> forecasts
   lake::Column mean = make_column("mean", lake::Type::float64);
   lake::Column model = make_column("model", lake::Type::string);
   std::vector<lake::Column> levels;
-  lake::Column samples = make_column("samples", lake::Type::floats);
+  lake::Column samples = make_column(kSamples, lake::Type::floats);
   if (!forecasts.empty()) {
     samples.field.width = sample_count(forecasts.front());
     for (const double level : forecasts.front().levels) {

@@ -40,11 +40,13 @@ HR_API Result<void> check_ending(const base::Path& path, const std::string& what
 HR_API Result<void> write_by_ending(const base::Path& path, const lake::Batch& batch);
 
 /// Read such a table again, whoever wrote it: time stamps or dates, whole numbers or reals;
-/// quantiles are found by their columns' names. Ids and stamps are in the first two columns
+/// quantiles are found by their columns' names, paths in `samples`: lists of floats of any kind, or
+/// text as CSV has them. Ids and stamps are in the first two columns
 /// where `step` follows them, as `forecast_batch` writes them, else in those that `names` tells or
 /// in those of the usual names. Without a `frequency` it is the most common step,
 /// which a horizon of one does not tell. `not_found`: a column is missing. `invalid_argument`: one
-/// is of a type that does not fit, a cell is empty, or an item has not one row per step (names it).
+/// is of a type that does not fit, a cell is empty, or an item has not one row per step, or not as
+/// many samples at each (names it).
 HR_API Result<std::vector<forecast::Forecast>> read_forecast_table(
     const base::Path& path, const std::optional<forecast::Frequency>& frequency = {},
     const forecast::ColumnNames& names = {});

@@ -138,6 +138,7 @@ TEST_CASE("ids and stamps are found, whatever their columns are called in the ta
       REQUIRE_MESSAGE(read.ok(), (read.ok() ? "" : read.error().message()));
       CHECK(read->front().id == "A");
       CHECK(read->front().start_us == forecast.start_us);
+      CHECK(read->front().samples == forecast.samples);
     }
   }
   // Somebody else's file, without "step".

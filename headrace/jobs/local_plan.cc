@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/jobs/local_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -9,6 +11,7 @@
 #include <utility>
 
 #include "headrace/base/clock.h"
+#include "headrace/forecast/seen.h"
 
 namespace headrace::jobs {
 
@@ -117,10 +120,10 @@ Result<forecast::CandidateScore> score_naive2(const forecast::Series& series, co
 }
 
 /// Take the best candidate of the windows; the most trusted when they cannot be compared.
-Result<void> choose(const forecast::Series& series, const LocalPlan& plan,
+Result<void> choose(const forecast::Series& series, const LocalPlan& plan, int windows,
                     const std::vector<forecast::Candidate>& candidates, LocalOutcome* outcome) {
   forecast::SelectOptions select = plan.select;
-  select.windows = selection_windows(series, plan);
+  select.windows = windows;
   size_t best = without_windows(candidates);
   if (select.windows > 0) {
     HR_TRY(auto selection, forecast::select_model(series, candidates, select, plan.predict));
@@ -149,18 +152,33 @@ Result<void> choose(const forecast::Series& series, const LocalPlan& plan,
   return {};
 }
 
-/// A comparison flatters a global model that was trained on the windows: say so.
-void note_windows_seen(const forecast::Series& series, const LocalPlan& plan,
-                       LocalOutcome* outcome) {
+/// A comparison flatters a model that was trained on the windows. Take those alone that the model
+/// to start from has not seen; where it has seen all of them it does not compete. Says so.
+int fair_windows(const forecast::Series& series, const LocalPlan& plan,
+                 std::vector<forecast::Candidate>* candidates, LocalOutcome* outcome) {
   const int windows = selection_windows(series, plan);
-  const int64_t left_out =
-      plan.global == nullptr ? windows : plan.global->options.get_integer("validation_windows");
-  if (left_out < windows) {
-    outcome->notes.push_back(
-        "the global model was trained on " + std::to_string(windows - left_out) + " of the " +
-        std::to_string(windows) + " windows it is compared on; train it with validation_windows " +
-        std::to_string(windows) + " for a fair choice");
+  if (plan.global == nullptr || windows == 0) {
+    return windows;
   }
+  const int fair = forecast::unseen_windows(*plan.global, series, plan.train.horizon, windows);
+  const std::string whose = "the " + plan.global_name + " model";
+  if (fair == windows) {
+    return windows;
+  }
+  if (fair > 0) {
+    outcome->notes.push_back(
+        fmt::format("{} has seen {} of the last {} windows: compared on the "
+                    "newest {}",
+                    whose, windows - fair, windows, fair));
+    return fair;
+  }
+  std::erase_if(*candidates, [&](const auto& one) { return one.model == plan.global; });
+  outcome->notes.push_back(fmt::format(
+      "{} has seen the last {} windows and is left out of the comparison{}; trained "
+      "with validation_windows {} and no refit it competes",
+      whose, windows, plan.warm_start ? ", which flatters the local model that starts from it" : "",
+      windows));
+  return windows;
 }
 
 }  // namespace
@@ -201,8 +219,8 @@ Result<LocalOutcome> train_one(const forecast::Series& series, const LocalPlan& 
     take_local(candidates, &outcome);
     outcome.notes.push_back(why + "; took " + outcome.winner);
   } else {
-    note_windows_seen(series, plan, &outcome);
-    HR_TRY(choose(series, plan, candidates, &outcome));
+    const int windows = fair_windows(series, plan, &candidates, &outcome);
+    HR_TRY(choose(series, plan, windows, candidates, &outcome));
     HR_TRY(refit_winner(series, plan, should_stop, &outcome));
   }
 

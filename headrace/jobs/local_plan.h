@@ -50,8 +50,8 @@ HR_API Result<LocalOutcome> train_one(const forecast::Series& series, const Loca
 /// How many windows of the series a fair choice may look at: those that training leaves out. 0 when
 /// the series is too short, or when training is told to leave none out (parity, validation_windows
 /// 0): then the local model is taken. With refit "full" the winner is trained again on all values
-/// after the choice, where it is local. (Whether `global` has seen them is up
-/// to who trained it: with validation_windows of at least select.windows it has not.)
+/// after the choice, where it is local. Of these, `train_one` compares on the
+/// newest that `global` has not seen either; where it has seen all of them, without it.
 HR_API int selection_windows(const forecast::Series& series, const LocalPlan& plan);
 
 }  // namespace headrace::jobs

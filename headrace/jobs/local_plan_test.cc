@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "headrace/forecast/example_series_test.h"
+#include "headrace/forecast/seen.h"
+#include "headrace/jobs/model_store.h"
 
 namespace headrace::jobs {
 
@@ -22,10 +24,11 @@ LocalPlan quick_plan() {
   return plan;
 }
 
-forecast::Model global_model() {
+forecast::Model global_model(int validation_windows = 0) {
   const std::vector<forecast::Series> series = {wave("x", 200), wave("y", 200), wave("z", 200)};
   forecast::TrainOptions options = quick_options(6);
   options.epochs = 2;
+  options.validation_windows = validation_windows;
   return forecast::train_global(series, options).value().model;
 }
 
@@ -73,7 +76,7 @@ TEST_CASE("the result depends on the series and the plan alone") {
 
 TEST_CASE("a global model competes and may be started from") {
   const forecast::Series series = wave("A", 200);
-  const forecast::Model global = global_model();
+  const forecast::Model global = global_model(2);
   LocalPlan plan = quick_plan();
   plan.global = &global;
 
@@ -83,11 +86,90 @@ TEST_CASE("a global model competes and may be started from") {
   REQUIRE(outcome->scores.size() >= 4);
   CHECK(outcome->scores.back().name == "naive2");
   outcome->scores.pop_back();
-  CHECK(notes_mention(*outcome, "the global model was trained on"));  // it held nothing out
+  CHECK(outcome->scores.front().name == "global");
+  CHECK(!notes_mention(*outcome, "has seen"));
   const auto best =
       std::min_element(outcome->scores.begin(), outcome->scores.end(),
                        [](const auto& a, const auto& b) { return a.score < b.score; });
   CHECK(outcome->winner == best->name + (outcome->naive_share > 0.0 ? "+naive" : ""));
+}
+
+TEST_CASE("a model is not compared on windows that it was trained on") {
+  const forecast::Series now = wave("A", 200);
+  const auto trained = [](const forecast::Series& series, int windows, const char* refit) {
+    forecast::TrainOptions options = quick_options(6);
+    options.validation_windows = windows;
+    options.refit = refit;
+    return forecast::train_local(series, options).value().model;
+  };
+  const auto outcome_of = [&](const forecast::Model& earlier, const char* name, bool warm_start) {
+    LocalPlan plan = quick_plan();
+    plan.global = &earlier;
+    plan.global_name = name;
+    plan.warm_start = warm_start;
+    return train_one(now, plan).value();
+  };
+  const auto competes = [](const LocalOutcome& outcome, std::string_view name) {
+    return std::ranges::any_of(outcome.scores, [&](const auto& one) { return one.name == name; });
+  };
+
+  // All of it: refitted, or never held back; as one of all series too.
+  for (const forecast::Model& model :
+       {trained(now, 2, "full"), trained(now, 0, "none"), global_model()}) {
+    const std::string name = model.training.get_string("scope") == "global" ? "global" : "earlier";
+    const LocalOutcome outcome = outcome_of(model, name.c_str(), true);
+    CHECK(!competes(outcome, name));
+    CHECK(competes(outcome, "local"));
+    CHECK(notes_mention(outcome, "the " + name +
+                                     " model has seen the last 2 windows and is left "
+                                     "out of the comparison, which flatters the local model"));
+    CHECK(!notes_mention(outcome_of(model, name.c_str(), false), "flatters"));
+  }
+
+  // None of it: held back, or older than the windows.
+  for (const forecast::Model& model :
+       {trained(now, 2, "none"), trained(now.without_last(12), 2, "full"),
+        trained(now.without_last(20), 0, "none")}) {
+    const LocalOutcome outcome = outcome_of(model, "earlier", true);
+    CHECK(competes(outcome, "earlier"));
+    CHECK(!notes_mention(outcome, "has seen"));
+  }
+
+  // A part: the newest window came after its training.
+  for (const forecast::Model& model :
+       {trained(now, 1, "none"), trained(now.without_last(6), 1, "full"),
+        trained(now.without_last(11), 0, "none")}) {
+    const LocalOutcome outcome = outcome_of(model, "earlier", true);
+    CHECK(competes(outcome, "earlier"));
+    CHECK(notes_mention(outcome,
+                        "the earlier model has seen 1 of the last 2 windows: compared on the "
+                        "newest 1"));
+  }
+}
+
+TEST_CASE("weights have seen what those have seen that they started from") {
+  const forecast::Series now = wave("A", 200);
+  forecast::TrainOptions options = quick_options(6);
+  options.validation_windows = 0;
+  const forecast::Model all = forecast::train_local(now.without_last(3), options).value().model;
+  options.validation_windows = 2;
+  const forecast::Model cold = forecast::train_local(now, options).value().model;
+  forecast::TrainContext context;
+  context.warm = &all;
+  const forecast::Model warm = forecast::train_local(now, options, context).value().model;
+
+  CHECK(forecast::seen_until(all, now) == now.stamp(197));
+  CHECK(forecast::seen_until(cold, now) == now.stamp(188));
+  CHECK(forecast::seen_until(warm, now) == now.stamp(197));
+  const forecast::Model joined = join_members({cold, all}).value();
+  CHECK(forecast::seen_until(joined, now) == now.stamp(197));
+
+  // An older file, or one of another program, does not say it: by its options then.
+  forecast::Model older = cold;
+  older.training = Json::object({{"scope", "local"}});
+  CHECK(forecast::seen_until(older, now) == now.stamp(188));
+  older.options.set("refit", "full");
+  CHECK(forecast::seen_until(older, now) == now.stamp(200));
 }
 
 TEST_CASE("a series too short for a model of its own falls back and says so") {

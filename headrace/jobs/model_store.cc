@@ -9,6 +9,7 @@
 
 #include "headrace/base/checksum.h"
 #include "headrace/forecast/network.h"
+#include "headrace/forecast/seen.h"
 #include "headrace/forecast/series.h"
 #include "headrace/lake/table.h"
 
@@ -123,6 +124,7 @@ Result<forecast::Model> join_members(std::vector<forecast::Model> models) {
     }
     std::move(models[i].members.begin(), models[i].members.end(),
               std::back_inserter(joined.members));
+    forecast::join_seen(models[i], &joined);
   }
   return joined;
 }

@@ -19,6 +19,7 @@
 #include "headrace/jobs/actuals.h"
 #include "headrace/jobs/evaluation.h"
 #include "headrace/jobs/forecast_store.h"
+#include "headrace/jobs/method_names.h"
 #include "headrace/jobs/series_table.h"
 
 namespace headrace::jobs {
@@ -115,8 +116,15 @@ std::optional<flow::ReportPlot> plot_of(const forecast::Forecast& forecast, cons
 constexpr std::string_view kOnBacktest =
     "; on the windows at each series' end that were held out to choose by";
 
-/// The scores by which items are compared. `on` follows each explanation.
+/// The scores by which items are compared. `on` follows each explanation; without it they are of
+/// what came, and the naive methods are point forecasts.
 void add_columns(std::string_view on, flow::ReportData* data) {
+  const auto naive = [&](std::string_view candidate, const char* point) {
+    return on.empty() ? std::string(point) : spoken_candidate(candidate);
+  };
+  const std::string seasonal = naive("seasonal_naive", "seasonal naive");
+  const std::string naive2 = naive("naive2", "Naive2");
+  const std::string levels = on.empty() ? ", at every level" : ", with the intervals of its errors";
   const auto help = [&](std::string_view text) { return fmt::format("{}{}", text, on); };
   data->columns = {
       {"mase", "MASE", help("mean absolute error in units of the in-sample seasonal error")},
@@ -131,14 +139,28 @@ void add_columns(std::string_view on, flow::ReportData* data) {
       {"MASE",
        help("mean absolute scaled error per item; lower is better"),
        {{"mase", "headrace", "this run's forecasts"},
-        {"snaive_mase", "seasonal naive", "the last season repeated"},
-        {"naive2_mase", "Naive2", "the benchmark of the M competitions"}}},
+        {"snaive_mase", seasonal, "the last season repeated"},
+        {"naive2_mase", naive2, "the benchmark of the M competitions"}}},
       {"Weighted quantile loss",
        help("mean over the levels 0.1 to 0.9 per item; lower is better"),
        {{"mean_wql", "headrace", "this run's forecasts"},
-        {"snaive_mean_wql", "seasonal naive", "the last season repeated, at every level"},
-        {"naive2_mean_wql", "Naive2", "the benchmark of the M competitions"}}},
+        {"snaive_mean_wql", seasonal, "the last season repeated" + levels},
+        {"naive2_mean_wql", naive2, "the benchmark of the M competitions" + levels}}},
   };
+}
+
+/// How many items each method was chosen for.
+void add_chosen(const Json& summary, flow::ReportData* data) {
+  std::string chosen;
+  if (const Json* winners = summary.find("winners"); winners != nullptr) {
+    for (const auto& [name, count] : winners->members()) {
+      chosen += fmt::format("{}{} {}", chosen.empty() ? "" : "; ", count.integer(),
+                            spoken_candidate(name));
+    }
+  }
+  if (!chosen.empty()) {
+    data->facts.push_back({"chosen", std::move(chosen), "by backtest, per item"});
+  }
 }
 
 void add_facts(const Json& summary, flow::ReportData* data) {
@@ -159,7 +181,7 @@ void add_facts(const Json& summary, flow::ReportData* data) {
   data->facts.push_back({"coverage of 80 %",
                          fmt::format("{:.1f} %", 100.0 * model->get_number("coverage_80", NAN)),
                          "share of values inside the interval"});
-  data->facts.push_back({"chosen", winners_text(summary), "by backtest, per item"});
+  add_chosen(summary, data);
 }
 
 /// Means over the items that have the score of both the run's own forecasts and seasonal naive.
@@ -178,8 +200,9 @@ void add_backtest_facts(const Json& summary, flow::ReportData* data) {
       }
     }
     if (count > 0) {
-      data->facts.push_back({label, fmt::format("{:.{}f}", own / count, digits),
-                             fmt::format("seasonal naive {:.{}f}", naive / count, digits)});
+      data->facts.push_back(
+          {label, fmt::format("{:.{}f}", own / count, digits),
+           fmt::format("{} {:.{}f}", spoken_candidate("seasonal_naive"), naive / count, digits)});
     }
   };
   fact("mase", "mean MASE", 3);
@@ -187,9 +210,7 @@ void add_backtest_facts(const Json& summary, flow::ReportData* data) {
   fact("smape", "sMAPE", 2);
   data->facts.push_back(
       {"judged on", "backtest", std::string(kOnBacktest.substr(std::string_view("; on ").size()))});
-  if (const std::string winners = winners_text(summary); !winners.empty()) {
-    data->facts.push_back({"chosen", winners, "by backtest, per item"});
-  }
+  add_chosen(summary, data);
 }
 
 /// A method that no item has a score of is not shown.
@@ -276,13 +297,34 @@ void add_forecasts(const std::map<std::string, ItemForecast>& forecasts, const J
       continue;
     }
     item.metrics = Json::object({{"train_seconds", known->second.seconds}});
-    item.labels = Json::object({{"winner", known->second.winner}});
+    item.labels = Json::object({{"winner", spoken_candidate(known->second.winner)}});
     if (on_backtest) {
       copy_backtest(known->second, &item.metrics);
     } else if (const Json* entry = items == nullptr ? nullptr : items->find(item.key)) {
       copy_metrics(*entry, &item.metrics);
     }
     item.plot = plot_of(known->second.forecast, past, future);
+  }
+}
+
+bool made_global(const flow::ItemState& item) {
+  return item.outputs.is_object() &&
+         std::ranges::any_of(item.outputs.members(), [](const auto& output) {
+           const Json* training = output.second.find("training");
+           return training != nullptr && training->get_string("scope") == "global";
+         });
+}
+
+/// Items that trained a model of all series are numbered by the pipeline: "0" says nothing.
+void name_global_models(const flow::RunState& run, flow::ReportData* data) {
+  for (const flow::ActivityState& activity : run.activities) {
+    for (const flow::ItemState& item : activity.items) {
+      for (flow::ReportItem& shown : data->items) {
+        if (shown.activity == activity.path && shown.key == item.key && made_global(item)) {
+          shown.key = "global model " + item.key;
+        }
+      }
+    }
   }
 }
 
@@ -307,6 +349,7 @@ Result<base::Path> write_run_report(const base::Path& run_folder, base::Path pat
     add_columns(on_backtest ? kOnBacktest : "", &data);
     add_forecasts(forecasts, document, on_backtest, &data);
     drop_absent_methods(&data);
+    name_global_models(run, &data);
     if (on_backtest) {
       add_backtest_facts(summary, &data);
     } else {

@@ -80,7 +80,7 @@ lake::Batch item_scores(const forecast::Comparison& comparison, bool integer_ids
        {&comparison.model, &comparison.seasonal_naive, &comparison.naive2}) {
     for (const forecast::Scoreboard::Item& item : board->items()) {
       add_text(item.id, &id);
-      add_text(item.method, &method);
+      add_text(board == &comparison.model ? item.method : item.method + "_point", &method);
       add_metrics(item.metrics, &metrics);
     }
   }

@@ -23,7 +23,8 @@ HR_API Json metrics_json(const std::map<std::string, double>& named);
 HR_API std::vector<std::string> without_mase(const forecast::Scoreboard& board);
 
 /// Columns item_id, method and one per metric (`forecast::Metrics::named`): the model's items
-/// first, then those of seasonal naive, then those of Naive2. A metric that an item has not is
+/// first, then those of "seasonal_naive_point", then those of "naive2_point": a forecast of the
+/// model's may be by "seasonal_naive", with intervals. A metric that an item has not is
 /// null. `integer_ids`: as `ColumnNames`.
 HR_API lake::Batch item_scores(const forecast::Comparison& comparison, bool integer_ids = false);
 

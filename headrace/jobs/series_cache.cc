@@ -41,13 +41,24 @@ bool same_files(const lake::TableFiles& a, const lake::TableFiles& b) {
                     });
 }
 
+/// Asking an object store what it holds takes requests that are slow and are paid for.
+bool is_remote(const TableSpec& spec) {
+  const auto remote = [](const std::string& url) {
+    return url.find("://") != std::string::npos && !url.starts_with("file://");
+  };
+  return remote(spec.url) || remote(spec.static_table);
+}
+
 }  // namespace
 
 Result<SeriesTable> SeriesCache::load(const TableSpec& spec, const std::string& item) {
-  HR_TRY(lake::TableFiles files, table_files(spec));
   int64_t static_bytes = 0;
-  if (key_of(spec) != key_ || !same_files(files, files_)) {
-    HR_TRY(static_bytes, open(spec, std::move(files)));
+  const bool known = key_of(spec) == key_;
+  if (!known || !is_remote(spec)) {
+    HR_TRY(lake::TableFiles files, table_files(spec));
+    if (!known || !same_files(files, files_)) {
+      HR_TRY(static_bytes, open(spec, std::move(files)));
+    }
   }
   HR_TRY(SeriesTable out, read(item));
   out.bytes_read += static_bytes;
@@ -81,13 +92,14 @@ Result<int64_t> SeriesCache::open(const TableSpec& spec, lake::TableFiles files)
     opened_->spec.frequency = frequency.name();
   }
   HR_TRY(const int64_t static_bytes, keep_static(&*opened_, bytes_max_));
+  HR_TRY(keep_snapshot(&*opened_));
   files_ = std::move(files);
   key_ = key_of(spec);
   return static_bytes;
 }
 
 bool SeriesCache::worth_keeping() const {
-  const auto& [table, spec, second] = *opened_;
+  const auto& [table, spec, second, snapshot] = *opened_;
   if (!keep_ || table.format() != lake::Format::parquet) {
     return keep_;
   }

@@ -25,7 +25,8 @@ class HR_API SeriesCache {
 
   /// As `load_series(spec, {item})`, but for a frequency that is not told, which is the whole
   /// table's; the one series, or its error. The table is opened again when a file of it has
-  /// changed. `SeriesTable::bytes_read` is 0 when nothing was.
+  /// changed; one on an object store is listed once, and a change there is not seen.
+  /// `SeriesTable::bytes_read` is 0 when nothing was.
   Result<SeriesTable> load(const TableSpec& spec, const std::string& item);
 
  private:

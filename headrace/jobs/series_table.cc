@@ -142,7 +142,7 @@ Result<OpenedTable> open_series_table(const TableSpec& given) {
                      " holds no time stamp per value; say its frequency (h, D, MS, ...), or "
                      "name the metadata file of its data set"};
   }
-  return OpenedTable{std::move(table), std::move(settled.spec), nullptr};
+  return OpenedTable{std::move(table), std::move(settled.spec), nullptr, {}};
 }
 
 Result<std::string> id_column(const TableSpec& spec, const lake::Schema& schema,
@@ -288,7 +288,7 @@ Result<SeriesTable> load_series(const TableSpec& given, const std::vector<std::s
 
 Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std::string>& items,
                                 lake::BatchReader* static_rows) {
-  const auto& [table, spec, kept] = opened;
+  const auto& [table, spec, kept, told] = opened;
   HR_TRY(auto columns, columns_of(spec, table.schema()));
   std::shared_ptr<StaticTable> own;
   if (kept == nullptr || static_rows != nullptr) {
@@ -316,7 +316,11 @@ Result<SeriesTable> load_series(const OpenedTable& opened, const std::vector<std
     out.without_start = spec.start.empty();
     out.set.columns.start = out.without_start ? forecast::stamp_text(0) : spec.start;
   }
-  HR_TRY(out.snapshot, snapshot_of(table));
+  if (told) {
+    out.snapshot = *told;
+  } else {
+    HR_TRY(out.snapshot, snapshot_of(table));
+  }
   out.bytes_read = rows.stats.bytes_read + (own != nullptr ? own->bytes_read() : 0);
   out.row_groups_read = rows.stats.row_groups_read;
   out.row_groups_total = rows.stats.row_groups_total;
@@ -334,6 +338,11 @@ Result<int64_t> keep_static(OpenedTable* opened, int64_t bytes_max) {
     opened->second = std::move(second);
   }
   return read;
+}
+
+Result<void> keep_snapshot(OpenedTable* opened) {
+  HR_TRY(opened->snapshot, snapshot_of(opened->table));
+  return {};
 }
 
 Result<lake::TableFiles> table_files(const TableSpec& spec) {
@@ -367,7 +376,7 @@ Result<forecast::Frequency> table_frequency(const TableSpec& given) {
 }
 
 Result<forecast::Frequency> table_frequency(const OpenedTable& opened) {
-  const auto& [table, spec, kept] = opened;
+  const auto& [table, spec, kept, told] = opened;
   if (!spec.frequency.empty()) {
     return forecast::parse_frequency(spec.frequency);
   }
@@ -382,7 +391,7 @@ Result<forecast::Frequency> table_frequency(const OpenedTable& opened) {
 
 Result<std::vector<std::string>> list_items(const TableSpec& given) {
   HR_TRY(const OpenedTable opened, open_series_table(given));
-  const auto& [table, spec, kept] = opened;
+  const auto& [table, spec, kept, told] = opened;
   HR_TRY(const auto id, id_column(spec, table.schema(), spec.url));
   HR_TRY(auto items, lake::list_items(table, id));
   if (items.ids.empty()) {
@@ -403,7 +412,7 @@ Result<std::vector<std::string>> list_items(const TableSpec& given) {
 
 Result<void> check_table(const TableSpec& given) {
   HR_TRY(const OpenedTable opened, open_series_table(given));
-  const auto& [table, spec, kept] = opened;
+  const auto& [table, spec, kept, told] = opened;
   HR_TRY(auto columns, columns_of(spec, table.schema()));
   HR_TRY(const auto second, open_static(spec, table.schema(), nullptr));
   if (second) {

@@ -47,6 +47,8 @@ struct OpenedTable {
   TableSpec spec;  ///< settled
   /// Rows of its `static_table` that are kept; null: read whenever they are needed.
   std::shared_ptr<const StaticTable> second;
+  /// Which files it is made of, where it is kept; else asked of them whenever it is needed.
+  std::optional<registry::TableSnapshot> snapshot;
 };
 /// `invalid_argument` when its values have no stamps of their own and no frequency is told.
 HR_API Result<OpenedTable> open_series_table(const TableSpec& spec);
@@ -54,6 +56,9 @@ HR_API Result<OpenedTable> open_series_table(const TableSpec& spec);
 /// Read the table's `static_table`, where it has one, and keep its rows unless they take more than
 /// `bytes_max` in memory: `load_series` then reads it no more. Returns the bytes read from storage.
 HR_API Result<int64_t> keep_static(OpenedTable* opened, int64_t bytes_max);
+
+/// Ask the files once what the table is made of: of Parquet a footer of each is read.
+HR_API Result<void> keep_snapshot(OpenedTable* opened);
 
 /// Read all series, or those of `items` (row groups without them are not touched). `not_found`: the
 /// table, or an item, is not there; `invalid_argument`: a column is absent (lists those found) or

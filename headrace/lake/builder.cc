@@ -41,6 +41,9 @@ void ColumnBuilder::add_null(int64_t count) {
     case Type::floats:
       mark_valid(count, false);
       column_.lists.resize(column_.lists.size() + n * static_cast<size_t>(column_.field.width));
+      if (column_.field.width == 0) {
+        column_.ends.insert(column_.ends.end(), n, std::ssize(column_.lists));
+      }
       return;
     default: mark_valid(count, false); column_.integers.insert(column_.integers.end(), n, 0);
   }
@@ -116,6 +119,9 @@ Result<void> ColumnBuilder::append(const Column& more) {
   }
   column_.integers.insert(column_.integers.end(), more.integers.begin(), more.integers.end());
   column_.reals.insert(column_.reals.end(), more.reals.begin(), more.reals.end());
+  for (const int64_t end : more.ends) {
+    column_.ends.push_back(std::ssize(column_.lists) + end);
+  }
   column_.lists.insert(column_.lists.end(), more.lists.begin(), more.lists.end());
   column_.null_rows += more.null_rows;
   std::vector<int32_t> codes(more.dictionary.size(), -1);  // filled at first use: keeps the order

@@ -54,7 +54,7 @@ int64_t Column::rows() const {
   switch (field.type) {
     case Type::float64: return std::ssize(reals);
     case Type::string: return std::ssize(codes);
-    case Type::floats: return field.width > 0 ? std::ssize(lists) / field.width : 0;
+    case Type::floats: return field.width > 0 ? std::ssize(lists) / field.width : std::ssize(ends);
     case Type::null:
     case Type::unsupported: return null_rows;
     default: return std::ssize(integers);
@@ -95,17 +95,27 @@ std::string Column::text(int64_t row) const {
     case Type::boolean: return integers[at] != 0 ? "true" : "false";
     case Type::timestamp_us: return stamp_text(integers[at], !field.zone.empty());
     case Type::date: return date_text(integers[at]);
-    case Type::floats: return list_text(at);
+    case Type::floats: return list_text(row);
     default: return std::to_string(integers[at]);
   }
 }
 
-std::string Column::list_text(size_t row) const {
-  const auto width = static_cast<size_t>(field.width);
+std::span<const float> Column::list(int64_t row) const {
+  const auto at = static_cast<size_t>(row);
+  if (field.width > 0) {
+    const auto width = static_cast<size_t>(field.width);
+    return std::span(lists).subspan(at * width, width);
+  }
+  const int64_t begin = row == 0 ? 0 : ends[at - 1];
+  return std::span(lists).subspan(static_cast<size_t>(begin),
+                                  static_cast<size_t>(ends[at] - begin));
+}
+
+std::string Column::list_text(int64_t row) const {
   std::string out;
-  for (size_t i = row * width; i < (row + 1) * width; ++i) {
+  for (const float value : list(row)) {
     out += out.empty() ? "" : " ";
-    out += fmt::format("{}", lists[i]);
+    out += fmt::format("{}", value);
   }
   return out;
 }
@@ -169,9 +179,12 @@ Batch take_rows(const Batch& batch, const std::vector<int64_t>& rows) {
     picked.codes = taken(column.codes, rows);
     picked.validity = taken(column.validity, rows);
     picked.dictionary = column.dictionary;
-    for (const int64_t row : column.lists.empty() ? std::vector<int64_t>() : rows) {
-      const auto first = column.lists.begin() + row * column.field.width;
-      picked.lists.insert(picked.lists.end(), first, first + column.field.width);
+    for (const int64_t row : column.field.type == Type::floats ? rows : std::vector<int64_t>()) {
+      const std::span<const float> list = column.list(row);
+      picked.lists.insert(picked.lists.end(), list.begin(), list.end());
+      if (column.field.width == 0) {
+        picked.ends.push_back(std::ssize(picked.lists));
+      }
     }
     picked.null_rows = column.null_rows > 0 ? std::ssize(rows) : 0;
     out.columns.push_back(std::move(picked));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -21,9 +22,10 @@ enum class Type : uint8_t {
   timestamp_us,  ///< microseconds since the epoch; `Field::zone` says of what
   date,          ///< days since the epoch
   boolean,       ///< 0 or 1
-  floats,        ///< lists of `Field::width` 32-bit floats; written only
+  floats,        ///< lists of 32-bit floats; 64-bit ones are narrowed
   null,          ///< a column without any value, which goes with every other type
-  unsupported,   ///< lists, structs, maps, binary, times of day: named in the schema, not readable
+  unsupported,   ///< other lists, structs, maps, binary, times of day: named in the schema, not
+                 ///< readable
 };
 
 /// "int64", "float64", "string", "timestamp", "date", "boolean", "floats", "null",
@@ -37,7 +39,7 @@ struct Field {
   /// Values with a zone are instants (UTC microseconds), values without count local wall time.
   std::string zone = {};
   std::string file_type = {};  ///< the type in the file's own words, e.g. "decimal128(10, 2)"
-  int32_t width = 0;           ///< of floats: values in a row
+  int32_t width = 0;           ///< of floats: values in a row; 0: each row's own, as files are read
   bool partition = false;      ///< the value comes from the folder's name ("year=2015")
 
   bool operator==(const Field& other) const = default;
@@ -58,7 +60,8 @@ struct HR_API Column {
   Field field = {};
   std::vector<int64_t> integers = {};        ///< int64, timestamp_us, date, boolean
   std::vector<double> reals = {};            ///< float64
-  std::vector<float> lists = {};             ///< floats: [rows][width]
+  std::vector<float> lists = {};             ///< floats: the rows' values after one another
+  std::vector<int64_t> ends = {};            ///< floats of width 0: where each row ends in `lists`
   std::vector<int32_t> codes = {};           ///< string: index into `dictionary`, -1 = null
   std::vector<std::string> dictionary = {};  ///< string: distinct values; every row's is there
   std::vector<uint8_t> validity = {};  ///< 1 = a value, 0 = null; empty = no nulls; not for string
@@ -66,12 +69,14 @@ struct HR_API Column {
 
   int64_t rows() const;
   bool is_null(int64_t row) const;
+  /// The values of one row of floats; none of a null.
+  std::span<const float> list(int64_t row) const;
   Value value(int64_t row) const;
   /// The value as text, in CSV's form; "" for null.
   std::string text(int64_t row) const;
 
  private:
-  std::string list_text(size_t row) const;  // values with a space between them
+  std::string list_text(int64_t row) const;  // values with a space between them
 };
 
 /// Rows: columns of one length.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <unordered_map>
 
@@ -91,6 +92,37 @@ void append_reals(const Column& column, std::vector<double>* out) {
   }
 }
 
+/// Numbers with a space between them, as `Column::text` writes a list.
+Result<void> append_list(const std::string& where, const std::string& name, std::string_view text,
+                         std::vector<float>* out) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    float value = 0.0F;
+    const auto [stop, code] = std::from_chars(text.data() + at, text.data() + end, value);
+    if (code != std::errc() || stop != text.data() + end) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("{}: column {}: {} is no list of numbers with a space between them",
+                               where, json_quote(name), json_quote(text.substr(0, 60)))};
+    }
+    out->push_back(value);
+    at = end + 1;
+  }
+  return {};
+}
+
+Result<void> append_lists(const std::string& where, const Column& column, SeriesRows* out) {
+  for (int64_t row = 0; row < column.rows(); ++row) {
+    if (column.field.type == Type::floats && !column.is_null(row)) {
+      const std::span<const float> list = column.list(row);
+      out->lists.insert(out->lists.end(), list.begin(), list.end());
+    } else if (column.field.type != Type::floats) {
+      HR_TRY(append_list(where, column.field.name, column.text(row), &out->lists));
+    }
+    out->list_ends.push_back(std::ssize(out->lists));
+  }
+  return {};
+}
+
 Result<const Field*> need(const Schema& schema, const std::string& where, const std::string& name) {
   const int64_t index = find_field(schema, name);
   if (index < 0) {
@@ -144,6 +176,12 @@ Result<void> check_columns(const Schema& schema, const std::string& where,
       return wrong_type(where, *target, "target", "numbers");
     }
   }
+  if (!columns.lists.empty()) {
+    HR_TRY(const Field* lists, need(schema, where, columns.lists));
+    if (lists->type != Type::floats && lists->type != Type::string && !is_number(lists->type)) {
+      return wrong_type(where, *lists, "list", "lists of floats");
+    }
+  }
   return check_covariates(schema, where, columns.categories, columns.reals);
 }
 
@@ -158,6 +196,9 @@ std::vector<std::string> column_names(const SeriesColumns& columns) {
   }
   out.insert(out.end(), columns.categories.begin(), columns.categories.end());
   out.insert(out.end(), columns.reals.begin(), columns.reals.end());
+  if (!columns.lists.empty()) {
+    out.push_back(columns.lists);
+  }
   return out;
 }
 
@@ -269,6 +310,9 @@ Result<SeriesRows> read_series(BatchReader& reader, const std::string& where,
       append_reals(*batch->find(columns.target), &out.target);
     }
     covariates.append(*batch);
+    if (!columns.lists.empty()) {
+      HR_TRY(append_lists(where, *batch->find(columns.lists), &out));
+    }
   }
   out.ids = ids.take();
   out.categories = covariates.take_categories();

@@ -15,6 +15,7 @@ struct SeriesColumns {
   std::string target = "target";  ///< "": not read; all values are NaN
   std::vector<std::string> categories = {};
   std::vector<std::string> reals = {};
+  std::string lists = {};  ///< "": none; lists of floats, or text as CSV has them ("1.5 2 0.25")
 };
 
 struct SeriesRead {
@@ -39,8 +40,10 @@ struct SeriesRows {
   };
   std::vector<Category> categories;
   std::vector<Real> reals;
-  std::string zone;          ///< of the stamps, as in Field
-  bool integer_ids = false;  ///< the ids are whole numbers in the table
+  std::vector<float> lists;        ///< of all rows after one another; NaN = null
+  std::vector<int64_t> list_ends;  ///< per row where its values end in `lists`
+  std::string zone;                ///< of the stamps, as in Field
+  bool integer_ids = false;        ///< the ids are whole numbers in the table
   ReadStats stats;
 };
 

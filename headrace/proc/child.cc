@@ -79,12 +79,12 @@ Result<void> plumb_input(const Input& input, Plumbing* out) {
   switch (input.from) {
     case Input::From::inherit: return {};
     case Input::From::null: {
-      HR_TRY(auto fd, base::open_file("/dev/null", O_RDONLY));
+      HR_TRY(auto fd, base::open_any_file("/dev/null", O_RDONLY));
       out->give(std::move(fd), 0);
       return {};
     }
     case Input::From::file: {
-      HR_TRY(auto fd, base::open_file(input.path, O_RDONLY));
+      HR_TRY(auto fd, base::open_any_file(input.path, O_RDONLY));
       out->give(std::move(fd), 0);
       return {};
     }
@@ -108,12 +108,12 @@ Result<void> plumb_output(const Output& output, Stream stream, Plumbing* out) {
   switch (output.to) {
     case Output::To::inherit: return {};
     case Output::To::null: {
-      HR_TRY(auto fd, base::open_file("/dev/null", O_WRONLY));
+      HR_TRY(auto fd, base::open_any_file("/dev/null", O_WRONLY));
       out->give(std::move(fd), number);
       return {};
     }
     case Output::To::file: {
-      HR_TRY(auto fd, base::open_file(output.path, O_WRONLY | O_CREAT | O_APPEND));
+      HR_TRY(auto fd, base::open_any_file(output.path, O_WRONLY | O_CREAT | O_APPEND));
       out->give(std::move(fd), number);
       return {};
     }

@@ -261,6 +261,11 @@ Result<std::unique_ptr<Database>> Database::open(const base::Path& path, const O
   std::error_code ignored;
   const base::Path folder = std::filesystem::canonical(path.parent_path(), ignored);
   const base::Path real = ignored ? path : folder / path.filename();
+  if (const auto kind = std::filesystem::status(real, ignored);
+      std::filesystem::exists(kind) && !std::filesystem::is_regular_file(kind)) {
+    return Error{Errc::invalid_argument,
+                 "registry: " + real.string() + " is no regular file; it cannot be the database"};
+  }
   std::string name = real.string();
   if (options.mode == DatabaseMode::read_only && is_frozen(real)) {
     name = immutable_uri(name);

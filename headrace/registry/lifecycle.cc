@@ -425,6 +425,12 @@ Result<int64_t> Registry::request_pushes(const Query& query, std::string_view ta
   return added;
 }
 
+Error select_timeout(double seconds) {
+  return Error{Errc::timeout,
+               "registry: the SELECT ran for " + number_text(seconds) +
+                   " s and was stopped; give it more time (--timeout), or join fewer rows"};
+}
+
 Result<void> Registry::sql(
     std::string_view select,
     const std::function<Result<void>(std::span<const std::string>, std::span<const Json>)>& row,
@@ -449,10 +455,7 @@ Result<void> Registry::sql(
       return Error{Errc::cancelled, "registry: the SELECT was stopped"};
     }
     if (!more.ok() && is_late()) {
-      return Error{Errc::timeout,
-                   "registry: the SELECT ran for " +
-                       number_text(std::chrono::duration<double>(options.timeout).count()) +
-                       " s and was stopped; give it more time (--timeout), or join fewer rows"};
+      return select_timeout(std::chrono::duration<double>(options.timeout).count());
     }
     HR_TRY(const bool is_row, more);
     if (!is_row) {

@@ -75,9 +75,8 @@ Result<std::vector<std::string>> names_in(const Path& folder) {
   return names;
 }
 
-Result<void> feed_file(const Path& path,
+Result<void> feed_file(const base::Fd& fd, const Path& path,
                        const std::function<Result<void>(std::span<const std::byte>)>& sink) {
-  HR_TRY(auto fd, base::open_file(path, O_RDONLY));
   std::vector<std::byte> buffer(kCopyBytes);
   int64_t total = 0;
   for (;;) {
@@ -182,7 +181,9 @@ Result<void> TempFile::write(std::span<const std::byte> bytes) {
 }
 
 Result<void> TempFile::copy_from(const Path& source) {
-  return feed_file(source, [this](std::span<const std::byte> bytes) { return write(bytes); });
+  // What a person hands over may be a pipe.
+  HR_TRY(const auto fd, base::open_any_file(source, O_RDONLY));
+  return feed_file(fd, source, [this](std::span<const std::byte> bytes) { return write(bytes); });
 }
 
 void TempFile::start_sync() { ::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE); }
@@ -349,7 +350,8 @@ Result<void> ObjectStore::empty_trash() const {
 
 Result<std::string> ObjectStore::hash_file(const Path& path) const {
   base::Blake2b256 hash;
-  HR_TRY(feed_file(path, [&](std::span<const std::byte> bytes) -> Result<void> {
+  HR_TRY(const auto fd, base::open_file(path, O_RDONLY));
+  HR_TRY(feed_file(fd, path, [&](std::span<const std::byte> bytes) -> Result<void> {
     hash.update(bytes);
     return {};
   }));

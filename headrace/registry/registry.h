@@ -166,7 +166,7 @@ class HR_API Registry {
   Result<int64_t> request_pushes(const Query& query, std::string_view target);
 
   /// Run one SELECT on a read-only connection. Row by row as JSON values. `timeout`, `cancelled`:
-  /// as `options` say.
+  /// as `options` say, between the steps of SQLite's machine; one function over long texts is one.
   Result<void> sql(std::string_view select,
                    const std::function<Result<void>(std::span<const std::string> columns,
                                                     std::span<const Json> values)>& row,

@@ -175,6 +175,8 @@ struct SelectOptions {
   base::Micros timeout{0};          ///< 0 = none
   std::function<bool()> stop = {};  ///< asked every few thousand steps; true ends it
 };
+/// What a SELECT that ran for too long ends with.
+HR_API Error select_timeout(double seconds);
 
 /// A name that a listing asks for.
 struct AskedName {

@@ -26,7 +26,7 @@ class Field:
 
     name: str
     type: str
-    """int64, float64, string, timestamp, date, boolean, null or unsupported."""
+    """int64, float64, string, timestamp, date, boolean, floats, null or unsupported."""
     zone: str
     """Time zone of a timestamp; empty for local time and other types."""
     file_type: str

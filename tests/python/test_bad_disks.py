@@ -259,7 +259,7 @@ def test_a_read_only_disk_is_told_before_the_work(
         ("predict", none, "--model", "m", "--out", disk.path / name),
     ):
         done = run_headrace("forecast", *words)
-        assert done.returncode == 1, done.stderr
+        assert done.returncode == 2, done.stderr
         assert f"{disk.path / name}" in done.stderr
         assert "Read-only file system" in done.stderr
 

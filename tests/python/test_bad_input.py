@@ -256,7 +256,13 @@ def infinite(data: dict[str, list[Any]]) -> None:
 
 
 BAD_ITEMS: list[tuple[Callable[[dict[str, list[Any]]], None], list[str]]] = [
-    (duplicate, ["two rows have the time stamp 2026-01-01 05:00:00", "aggregate = sum, mean"]),
+    (
+        duplicate,
+        [
+            "two rows have the time stamp 2026-01-01 05:00:00",
+            "--aggregate sum, mean or last (in Python aggregate=",
+        ],
+    ),
     (off_grid, ["2026-01-01 05:17:00 is off the grid", "2026-01-01 06:00:00", "round the stamps"]),
     (only_nan, [f"none of {HOURS} target values is observed", "take the item out"]),
     (infinite, ['"target" is infinite at 2026-01-01 05:00:00', "replace the value"]),

@@ -252,3 +252,23 @@ def test_a_misspelt_name_that_must_be_there_is_one_finding(
 
     assert [one["code"] for one in found] == ["E-PROPERTY"]
     assert "did you mean '" in found[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("what", "meant"),
+    [
+        (document(custom(policies={"retry": 1})), "policy"),
+        (document(custom(policy={"retires": 3})), "retry"),
+        (document(custom(policy={"retries": 3})), "retry"),
+        (document(custom(policy={"time": "0.00:01:00"})), "timeout"),
+        (document(custom(depends=[])), "dependsOn"),
+        (document(custom(), params={}), "parameters"),
+    ],
+)
+def test_an_unknown_property_is_answered_with_what_may_be_meant(
+    run_headrace: Run, tmp_path: Path, what: Any, meant: str
+) -> None:
+    found = findings(run_headrace, tmp_path, what)
+
+    assert len(found) == 1
+    assert f"did you mean '{meant}'?" in found[0]["message"]

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from conftest import Run
 
 SECRET = "zz1secret"
@@ -435,3 +437,303 @@ def test_what_a_loop_makes_of_its_items_secure_outputs_is_not_told(
 
     assert done.returncode == 0, done.stderr
     assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+
+
+NESTED = {"type": "SecureString", "value": SECRET}
+
+
+@pytest.mark.parametrize("given", ["default", "option", "file"])
+@pytest.mark.parametrize(
+    ("kind", "value", "use"),
+    [
+        ("Object", {"a": {"b": [{"pw": NESTED}]}}, "p.a.b[0].pw.value"),
+        ("Array", [1, {"x": [NESTED]}], "p[1].x[0].value"),
+        ("Object", NESTED, "p.value"),
+        ("String", {"pw": NESTED}, "p.pw.value"),
+        ("String", NESTED, "p"),
+    ],
+)
+def test_a_secret_inside_of_a_parameter_is_one(
+    run_headrace: Run, tmp_path: Path, kind: str, value: Any, use: str, given: str
+) -> None:
+    if kind == "String" and given == "option":
+        pytest.skip("an option of a String is its text")
+    if kind == "String" and given == "file" and use == "p":
+        use = "p.value"
+    path = f"pipeline().parameters.{use}"
+    parameter = {"type": kind} | ({"defaultValue": value} if given == "default" else {})
+    write(
+        tmp_path,
+        custom(
+            "A",
+            f'echo "got $HR_PARAM_s $HR_PARAM_all"; test ${{#HR_PARAM_s}} = {len(SECRET)} && '
+            'test -e "$HEADRACE_PIPELINE_FOLDER/ok"',
+            properties={"extendedProperties": {"s": "@" + path, "all": "@pipeline().parameters.p"}},
+        ),
+        parameters={"p": parameter},
+    )
+    words: tuple[str, ...] = ()
+    if given == "option":
+        words = ("-p", f"p={json.dumps(value)}")
+    elif given == "file":
+        (tmp_path / "values.json").write_text(json.dumps({"p": value}))
+        words = ("-P", "values.json")
+
+    done = run(run_headrace, tmp_path, *words)
+
+    assert done.returncode == 1, done.stderr
+    assert log_of(tmp_path, "A").startswith("got *** ")
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+    assert SECRET in (tmp_path / "run/secrets.json").read_text()
+    assert (tmp_path / "run/secrets.json").stat().st_mode & 0o777 == 0o600
+    state = json.loads(run_headrace("flow", "status", "run", "--json", cwd=tmp_path).stdout)
+    assert "***" in json.dumps(state["parameters"])
+
+    (tmp_path / "ok").touch()
+    again = run_headrace("flow", "resume", "run", "--retry-failed", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert leaks(run_headrace, tmp_path, again.stdout, again.stderr) == []
+
+
+@pytest.mark.parametrize(
+    ("literal", "text"),
+    [("987612345", "987612345"), ("98.7612345", "98.7612345"), ("9876e5", "987600000")],
+)
+@pytest.mark.parametrize("place", ["parameter", "wrapped", "activity", "nested"])
+def test_a_secure_number_is_as_secret_as_a_text(
+    run_headrace: Run, tmp_path: Path, literal: str, text: str, place: str
+) -> None:
+    secure: dict[str, Any] = {"type": "SecureString", "value": "LITERAL"}
+    parameters = {
+        "parameter": {"k": {"type": "SecureString", "defaultValue": "LITERAL"}},
+        "wrapped": {"k": {"type": "SecureString", "defaultValue": secure}},
+        "activity": {},
+        "nested": {"k": {"type": "Object", "defaultValue": {"pin": secure}}},
+    }[place]
+    use = "@string(pipeline().parameters.k)" if place != "activity" else secure
+    use = "@string(pipeline().parameters.k.pin.value)" if place == "nested" else use
+    each = {
+        "name": "each",
+        "type": "ForEach",
+        "typeProperties": {
+            "items": "@createArray(createObject('v', pipeline().parameters.k.pin.value))",
+            "activities": [
+                custom(
+                    "do", "echo $HR_PARAM_i", properties={"extendedProperties": {"i": "@item().v"}}
+                )
+            ],
+        },
+    }
+    write(
+        tmp_path,
+        custom("A", "echo got $HR_PARAM_s", properties={"extendedProperties": {"s": use}}),
+        *([each] if place == "nested" else []),
+        parameters=parameters,
+    )
+    path = tmp_path / "pipeline.json"
+    path.write_text(path.read_text().replace('"LITERAL"', literal))
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert log_of(tmp_path, "A") == "got ***\n"
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr, secret=text) == []
+    assert leaks(run_headrace, tmp_path, secret=literal) == []
+    if place == "nested":
+        log = next((tmp_path / "run/items").rglob("do.1.log"))
+        assert log.read_text() == "***\n"
+
+
+def test_a_secure_bool_is_not_in_the_journal(run_headrace: Run, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        custom(
+            "A",
+            "echo got $HR_PARAM_s",
+            properties={"extendedProperties": {"s": "@pipeline().parameters.k"}},
+        ),
+        parameters={"k": {"type": "SecureString", "defaultValue": True}},
+    )
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert log_of(tmp_path, "A") == "got ***\n"
+    assert b'\\"defaultValue\\": \\"***\\"' in (tmp_path / "run/journal").read_bytes()
+
+
+def test_the_literals_of_a_secure_input_are_not_in_the_journal(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    secure = {"policy": {"secureInput": True}}
+    number = 77123456
+    write(
+        tmp_path,
+        custom(
+            "A",
+            f"echo tell {SECRET}; test -e $HEADRACE_PIPELINE_FOLDER/ok",
+            properties={
+                "extendedProperties": {
+                    "a": "@concat('lit7', 'er4l7x')",
+                    "b": {"deep": ["deep9text", number]},
+                }
+            },
+            **secure,
+        ),
+        {
+            "name": "S",
+            "type": "SetVariable",
+            "typeProperties": {"variableName": "v", "value": "@concat('set8', 'value')"},
+            **secure,
+        },
+        {
+            "name": "If",
+            "type": "IfCondition",
+            "typeProperties": {
+                "expression": "@equals('if6secret', variables('v'))",
+                "ifTrueActivities": [custom("inner", "exit 9")],
+            },
+            **secure,
+        },
+        {
+            "name": "each",
+            "type": "ForEach",
+            "typeProperties": {
+                "items": ["item5one", "item5two"],
+                "batchCount": 2,
+                "isSequential": False,
+                "activities": [custom("do", "true")],
+            },
+            **secure,
+        },
+        variables={"v": {"type": "String"}},
+    )
+    literals = [SECRET, "lit7", "er4l7x", "deep9text", str(number), "set8", "if6secret"]
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 1, done.stderr
+    document = (tmp_path / "run/journal").read_bytes().split(b'"parameters"')[0]
+    for literal in literals:
+        assert literal.encode() not in document, literal
+    assert b"item5one" not in document
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+    assert SECRET in (tmp_path / "run/secrets.json").read_text()
+    assert (tmp_path / "run/secrets.json").stat().st_mode & 0o777 == 0o600
+
+    (tmp_path / "ok").touch()
+    again = run_headrace("flow", "resume", "run", "--retry-failed", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    kept = tmp_path / "run/secrets.json"
+    whole = kept.read_text()
+    kept.unlink()
+    shown = run_headrace("flow", "status", "run", "--json", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)["status"] == "Succeeded"
+    kept.write_text(whole)
+
+
+@pytest.mark.parametrize(
+    ("command", "printed", "log"),
+    [
+        ("true -u db:pa55word x", "denied for pa55word", "denied for ***"),
+        ("true --token=t0ken77", "bad t0ken77, see --token", "bad ***, see --token"),
+        ("true 'Authorization: Bearer b3arer9'", "got b3arer9", "got ***"),
+        ("true https://me:s3cret@host.example/x", "login s3cret", "login ***"),
+        ('true "quoted sentence here"', "a quoted sentence here b", "a *** b"),
+        ("PASS=p4ssw0rd true", "not p4ssw0rd", "not ***"),
+        ("true $HR_PARAM_k", "part0fit", "***"),
+        ("true; cat /dev/null", "ls: /dev/null", "ls: /dev/null"),
+    ],
+)
+def test_parts_of_a_secure_command_are_masked(
+    run_headrace: Run, tmp_path: Path, command: str, printed: str, log: str
+) -> None:
+    write_out = f"{command} > /dev/null; echo $({tmp_path}/say); exit 3"
+    say = tmp_path / "say"
+    say.write_text(f"#!/bin/sh\necho '{printed}'\n")
+    say.chmod(0o755)
+    write(
+        tmp_path,
+        custom(
+            "A",
+            write_out,
+            properties={"extendedProperties": {"k": "@concat('zz', 'part0fit')"}},
+            policy={"secureInput": True},
+        ),
+    )
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 1
+    assert log_of(tmp_path, "A") == log + "\n"
+    assert f"the command ended with exit code 3; its last line: {log}" in done.stderr
+    meta = json.loads((tmp_path / "run/activities/A.1.meta.json").read_text())
+    assert meta["error"]["message"].endswith(log)
+
+
+def test_an_expression_of_a_secure_input_that_fails_is_not_told(
+    run_headrace: Run, tmp_path: Path
+) -> None:
+    write(
+        tmp_path,
+        custom(
+            "A",
+            "true",
+            properties={
+                "extendedProperties": {"k": f"@concat('{SECRET}', int(concat('{SECRET}', 'x')))"}
+            },
+            policy={"secureInput": True},
+        ),
+    )
+
+    done = run(run_headrace, tmp_path)
+
+    assert done.returncode == 1
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+
+
+@pytest.mark.parametrize("kind", ["SecureStrng", "secure_string", "SecuredString", "SecretString"])
+def test_a_misspelt_secret_is_refused_and_its_value_not_told(
+    run_headrace: Run, tmp_path: Path, kind: str
+) -> None:
+    literal = {"type": kind, "value": SECRET}
+    places: list[dict[str, Any]] = [
+        {"activities": [custom("A", "true", properties={"extendedProperties": {"k": literal}})]},
+        {
+            "activities": [
+                {
+                    "name": "S",
+                    "type": "SetVariable",
+                    "typeProperties": {"variableName": "v", "value": literal},
+                }
+            ],
+            "variables": {"v": {"type": "String"}},
+        },
+        {
+            "activities": [custom("A", "true")],
+            "parameters": {"p": {"type": "Object", "defaultValue": {"x": [literal]}}},
+        },
+        {
+            "activities": [custom("A", "true")],
+            "parameters": {"p": {"type": "Int", "defaultValue": literal}},
+        },
+        {
+            "activities": [custom("A", literal)],  # type: ignore[arg-type]
+        },
+    ]
+    for place in places:
+        path = tmp_path / "pipeline.json"
+        path.write_text(json.dumps({"name": "p", "properties": place}))
+        for words in (["validate", "pipeline.json"], ["run", "pipeline.json", "--dir", "run"]):
+            done = run_headrace("flow", *words, cwd=tmp_path)
+            assert done.returncode == 2, place
+            assert SECRET not in done.stdout + done.stderr
+            assert "did you mean 'SecureString'" in done.stdout + done.stderr
+    for kind_of in ("Object", "Int", "String"):
+        write(tmp_path, custom("A", "true"), parameters={"p": {"type": kind_of}})
+        (tmp_path / "values.json").write_text(json.dumps({"p": literal}))
+        done = run(run_headrace, tmp_path, "-P", "values.json")
+        assert done.returncode == 2, done.stderr
+        assert SECRET not in done.stdout + done.stderr
+        assert "SecureString" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -23,10 +23,11 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 import pyarrow.parquet as pq  # noqa: E402
 
+from test_report_backtest import SPOKEN  # noqa: E402
+
 pytestmark = pytest.mark.slow
 
 GOOD = ["H1", "H10", "H100", "H101", "H102"]
-WINNERS = {"local", "global", "local+naive", "global+naive", "seasonal_naive"}
 EMPTY = "empty"
 START = datetime.datetime(2015, 7, 1)
 
@@ -132,7 +133,7 @@ def check_end(journey: Journey) -> None:
     for key in GOOD:
         assert len(by_key[key]["plot"]["median"]) == len(by_key[key]["plot"]["actual"]) == 48
         assert [band["percent"] for band in by_key[key]["plot"]["bands"]] == [95, 80, 50]
-        assert by_key[key]["labels"][0] in WINNERS
+        assert by_key[key]["labels"][0] in SPOKEN.values()
 
 
 def data_of(report: Path) -> dict:

@@ -90,6 +90,53 @@ def test_every_plain_type_of_pyarrow_is_read(tmp_path: Path) -> None:
         opened.read(columns=["list"])
 
 
+@pytest.mark.parametrize("rows_in_group", [1, 2, 6])
+def test_lists_of_floats_are_read_whatever_their_kind(tmp_path: Path, rows_in_group: int) -> None:
+    lists = [[0.5, -1.25], None, [], [None, 3.0], [1e-3] * 5, [2.0]]
+    pairs = [[0.5, -1.25], None, [0.0, 1.0], [None, 3.0], [7.0, 8.0], [9.0, 9.5]]
+    table = pa.table(
+        {
+            "f32": pa.array(lists, pa.list_(pa.float32())),
+            "f64": pa.array(lists, pa.list_(pa.float64())),
+            "large": pa.array(lists, pa.large_list(pa.float64())),
+            "fixed": pa.array(pairs, pa.list_(pa.float32(), 2)),
+            "key": pa.array(range(6)),
+        }
+    )
+    expected = [
+        {
+            name: None if value is None else np.array(value, np.float32)
+            for name, value in row.items()
+        }
+        for row in table.to_pylist()
+    ]
+
+    def check(rows: pa.Table, wanted: list[dict[str, object]]) -> None:
+        assert rows.schema.field("f64").type.value_type == pa.float32()
+        for row, one in zip(rows.to_pylist(), wanted, strict=True):
+            for name, value in one.items():
+                np.testing.assert_array_equal(
+                    np.array(row[name], np.float32 if row[name] is not None else None), value
+                )
+
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=rows_in_group)
+    opened = lake.Table(tmp_path / "t.parquet")
+    assert {f.name: f.type for f in opened.schema} == {
+        **dict.fromkeys(("f32", "f64", "large", "fixed"), "floats"),
+        "key": "int64",
+    }
+    check(arrow(opened.read()), expected)
+    check(arrow(opened.read(where=[("key", ">=", 3)])), expected[3:])
+    with pytest.raises(headrace.InvalidArgument, match="column of type floats"):
+        opened.read(where=[("f32", "==", 0.5)])
+    lake.write_parquet(tmp_path / "again.parquet", opened.read())
+    check(arrow(lake.Table(tmp_path / "again.parquet").read()), expected)
+
+    pq.write_table(pa.table({"y": [[1.0, 1e300]]}), tmp_path / "wide.parquet")
+    with pytest.raises(headrace.InvalidArgument, match=r"1e\+300 in row 0 does not fit a float"):
+        lake.Table(tmp_path / "wide.parquet").read()
+
+
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "lz4", "brotli"])
 @pytest.mark.parametrize("version", ["1.0", "2.6"])
 def test_files_of_pyarrow_in_its_forms_are_read(

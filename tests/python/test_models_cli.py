@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from conftest import STARTED
 from headrace import registry
 
 WIDTH = 80
@@ -229,3 +230,39 @@ def test_an_interrupt_ends_a_select(
             assert process.wait(60) == 130
         finally:
             process.kill()
+
+
+# Each is one row, and but for the first one step of SQLite's machine: it cannot be asked to stop.
+ONE_ROW = [
+    "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
+    "SELECT instr(hex(zeroblob(2000000)), hex(zeroblob(1000000)) || '1')",
+    "SELECT replace(hex(zeroblob(2000000)), hex(zeroblob(1000000)) || '1', '')",
+    "SELECT hex(zeroblob(2000000)) GLOB '*' || hex(zeroblob(20000)) || '1*'",
+]
+
+
+@pytest.mark.parametrize("query", ONE_ROW, ids=["machine", "instr", "replace", "glob"])
+@pytest.mark.parametrize("json_words", [[], ["--json"]], ids=["text", "json"])
+def test_a_query_ends_in_time_within_one_row_too(
+    churn, run_headrace, query: str, json_words: list[str]
+) -> None:
+    began = time.monotonic()
+    done = run_headrace("models", "sql", query, "--timeout", "0.5", *json_words, timeout=30)
+    assert time.monotonic() - began < 5
+    assert done.returncode == 1
+    told = json.loads(done.stdout)["error"] if json_words else {"message": done.stderr}
+    assert "0.5 s" in told["message"], told
+    assert told.get("code", "timeout") == "timeout"
+
+
+@pytest.mark.parametrize("query", ONE_ROW, ids=["machine", "instr", "replace", "glob"])
+def test_ctrl_c_ends_a_query_within_one_row_too(
+    churn, headrace_binary: Path, tmp_path: Path, query: str
+) -> None:
+    env = {**os.environ, "HEADRACE_REGISTRY": str(tmp_path / "registry")}
+    process = subprocess.Popen([headrace_binary, "models", "sql", query], env=env)
+    STARTED.append(process)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=1.0)  # it is in the query by then: it has nothing else to do
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == 130

@@ -32,7 +32,7 @@ def test_training_says_what_was_settled_and_what_was_chosen(
     told = _ok(run_headrace(*words, "--global-members", "1", "--dir", tmp_path / "n"))
     assert "frequency h, season 12, horizon 12\n" in told
     assert "means over the 3 of 3 items" in told
-    assert "\nas chosen             3       3 " in told
+    assert "\nas chosen                       3       3 " in told
     assert "\nchosen: " in told
     assert "frequency h, season 12, horizon 12, 3 series\n" in _ok(run_headrace(*words, "--global"))
 

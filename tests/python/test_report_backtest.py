@@ -20,6 +20,15 @@ def report_data(run: Path) -> dict[str, Any]:
     return json.loads(found[1])
 
 
+SPOKEN = {
+    "local": "DeepAR local",
+    "global": "DeepAR global",
+    "local+naive": "DeepAR local, averaged with seasonal naive",
+    "global+naive": "DeepAR global, averaged with seasonal naive",
+    "seasonal_naive": "seasonal naive (intervals)",
+}
+
+
 def metrics_of(data: dict[str, Any]) -> dict[str, dict[str, float]]:
     names = data["metricNames"]
     return {item["key"]: dict(zip(names, item["metrics"], strict=True)) for item in data["items"]}
@@ -47,9 +56,12 @@ def test_without_actual_values_the_report_compares_by_backtest(
     assert mean(items, "snaive_mase") == pytest.approx(told["seasonal_naive"]["mase"], rel=1e-3)
     facts = {fact["label"]: fact for fact in data["facts"]}
     assert facts["mean MASE"]["value"] == f"{told['as_chosen']['mase']:.3f}"
-    assert facts["mean MASE"]["note"] == f"seasonal naive {told['seasonal_naive']['mase']:.3f}"
+    assert facts["mean MASE"]["note"] == (
+        f"seasonal naive (intervals) {told['seasonal_naive']['mase']:.3f}"
+    )
     assert "held out" in facts["judged on"]["note"]
-    assert facts["chosen"]["value"]
+    chosen = "; ".join(f"{n} {SPOKEN[name]}" for name, n in told["winners"].items())
+    assert facts["chosen"]["value"] == chosen
     shown = [score["title"] for score in data["scores"]]
     assert shown == ["MASE", "Weighted quantile loss"]
     assert all("held out" in score["help"] for score in data["scores"])
@@ -57,3 +69,36 @@ def test_without_actual_values_the_report_compares_by_backtest(
         "mase",
         "snaive_mase",
     ]
+    assert [method["title"] for method in data["scores"][0]["methods"]] == [
+        "headrace",
+        "seasonal naive (intervals)",
+        "Naive2 (intervals)",
+    ]
+
+
+def test_methods_and_global_models_are_called_by_spoken_names(tmp_path: Path, run_headrace) -> None:
+    lake = small_lake.good_lake(tmp_path)
+    rows = small_lake.columns(hours=small_lake.HOURS + small_lake.HORIZON)
+    came = small_lake.write(tmp_path / "came" / "a.parquet", small_lake.table(rows))
+    words = ["forecast", "train", lake, *small_lake.FAST, "--global-members", "2"]
+    done = run_headrace(*words, "--actuals", came, "--dir", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+
+    data = report_data(tmp_path / "run")
+    labels = {item["key"]: item["labels"][0] for item in data["items"]}
+    assert labels == {
+        "global model 0": "",
+        "global model 1": "",
+        **{name: SPOKEN[item["winner"]] for name, item in evaluation["items"].items()},
+    }
+    # What came is compared with points, which are called otherwise than candidates.
+    assert [method["title"] for method in data["scores"][0]["methods"]] == [
+        "headrace",
+        "seasonal naive",
+        "Naive2",
+    ]
+    lines = done.stdout.splitlines()
+    (chosen,) = (line for line in lines if line.startswith("chosen: "))
+    assert "seasonal_naive" not in chosen
+    assert any(line.startswith("seasonal naive  ") for line in lines)

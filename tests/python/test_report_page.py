@@ -350,6 +350,27 @@ def test_nothing_is_wider_than_the_window(driver: webdriver.Chrome, report: Path
     assert page.js("return document.documentElement.scrollWidth - innerWidth") <= 0
 
 
+@pytest.mark.parametrize("width", [1300, 800])
+def test_long_texts_of_tiles_and_labels_wrap(
+    driver: webdriver.Chrome, source_root: Path, tmp_path: Path, items: list[dict], width: int
+):
+    long = "DeepAR global, averaged with seasonal naive"
+    chosen = f"202 {long}; 72 seasonal naive (intervals)"
+    facts = [{"label": "chosen", "value": chosen, "note": "by backtest, per item"}]
+    labelled = [{**item, "labels": [long]} for item in items[:30]]
+    path = tmp_path / "report.html"
+    path.write_text(page_text(source_root, run_of(labelled, facts=facts)))
+    page = Page(driver).load(path, width)
+
+    assert page.one("#summary .tile.text .value").text == chosen
+    box = "return document.querySelector(arguments[0]).getBoundingClientRect().width"
+    assert page.js(box, "#summary .tile.text") == page.js(box, "#summary")
+    assert page.js(box, "#filter-winner") <= 240
+    rows = "return Math.max(...[...document.querySelectorAll('tr.item')].map(r => r.clientHeight))"
+    assert page.js(rows) < 90  # two lines of a label, or three
+    assert page.js("return document.documentElement.scrollWidth - innerWidth") <= 0
+
+
 def test_dark_and_light_follow_the_button(page: Page):
     button = page.one("#theme")
     backs = {}

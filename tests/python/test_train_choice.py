@@ -81,8 +81,8 @@ def test_zeros_are_forecast_as_zeros_and_what_is_noted_reaches_everyone(
     assert few in (tmp_path / "run" / "report.html").read_text()
     assert few in run_headrace("flow", "logs", tmp_path / "run", "--item", "gaps").stdout
     assert "nan" not in trained.done.stdout
-    naive2 = next(x for x in trained.done.stdout.splitlines() if x.startswith("naive2"))
-    assert naive2.split()[1] == "-"  # for comparison: it is not chosen
+    naive2 = next(x for x in trained.done.stdout.splitlines() if x.startswith("Naive2 (intervals)"))
+    assert naive2.split()[2] == "-"  # for comparison: it is not chosen
     assert trained.summary["naive2"]["items"] == 6
 
 

@@ -11,6 +11,10 @@ import pytest
 import small_lake
 
 
+def summary_of(folder: Path) -> dict[str, object]:
+    return json.loads((folder / "evaluation.json").read_text())["summary"]
+
+
 def train(lake: Path, *words: object) -> list[object]:
     return ["forecast", "train", lake, *small_lake.FAST, *words]
 
@@ -72,3 +76,45 @@ def test_each_item_starts_from_its_own_earlier_model(
     done = run_headrace(*train(lake, "--global", "--model", "x", "--warm-start", "sales/*"))
     assert done.returncode == 2
     assert "names a model per item" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--parity"], ["--validation-windows", 0]], ids=str)
+def test_models_that_were_trained_on_everything_are_not_compared_on_it(
+    lake: Path, tmp_path: Path, run_headrace, headrace_json, words: list[str]
+) -> None:
+    each = ["--model", "sales", *words]
+    done = run_headrace(*train(lake, *each, "--global-members", 0, "--dir", "a"))
+    assert done.returncode == 0, done.stderr
+    headrace_json("models", "alias", "sales/*", "first")
+    again = ["--model", "sales", "--warm-start", "sales/*@first", "--dir", "b"]
+    done = run_headrace(*train(lake, *again))
+    assert done.returncode == 0, done.stderr
+    summary = summary_of(tmp_path / "b")
+    assert "earlier" not in summary
+    assert "local" in summary
+    (note,) = (one for one in summary["notes"] if "has seen" in one)
+    assert "the earlier model has seen the last 2 windows and is left out" in note
+    assert "validation_windows 2 and no refit" in note
+
+    # A day later there are two windows that none of them has seen.
+    rows = small_lake.columns(hours=small_lake.HOURS + 2 * small_lake.HORIZON)
+    small_lake.write(tmp_path / "later" / "a.parquet", small_lake.table(rows))
+    later = ["--model", "sales", "--warm-start", "sales/*@first", "--dir", "c"]
+    done = run_headrace(*train(tmp_path / "later", *later))
+    assert done.returncode == 0, done.stderr
+    summary = summary_of(tmp_path / "c")
+    assert summary["earlier"]["items"] == len(small_lake.ITEMS)
+    assert not any("has seen" in one for one in summary["notes"])
+
+
+def test_a_set_may_have_items_that_seasonal_naive_forecasts(
+    lake: Path, tmp_path: Path, run_headrace, headrace_json
+) -> None:
+    done = run_headrace(*train(lake, "--model", "sales", "--global-members", 0))
+    assert done.returncode == 0, done.stderr
+    shown = [headrace_json("models", "show", f"sales/{item}") for item in small_lake.ITEMS]
+    assert {version["kind"] for version in shown} == {"seasonal_naive"}
+    done = run_headrace(*train(lake, "--model", "sales", "--warm-start", "sales/*", "--dir", "b"))
+    assert done.returncode == 0, done.stderr
+    logs = run_headrace("flow", "logs", "b", "--item", "s0").stdout
+    assert "sales/s0:1 has no weights to start from" in logs, logs

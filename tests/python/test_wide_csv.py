@@ -173,3 +173,36 @@ def test_a_model_knows_when_the_rows_it_was_trained_on_begin(
     [first] = {row["timestamp"] for row in forecast.predict(models, table).to_arrow().to_pylist()
                if row["item_id"] == "H1" and row["step"] == 1}  # fmt: skip
     assert first.year == 2015
+
+
+def shortened(folder: Path, path: Path, steps: int) -> Path:
+    """The rows of `path` without their last `steps` values."""
+    head, *rows = (line.rstrip(",").split(",") for line in path.read_text().splitlines())
+    kept = [",".join(row[:-steps] if steps else row) for row in rows]
+    out = folder / f"without-{steps}.csv"
+    out.write_text("\n".join([",".join(head), *kept]) + "\n")
+    return out
+
+
+@pytest.mark.parametrize("steps", [0, 48])
+def test_actuals_that_hold_the_past_alone_are_not_taken_for_what_came(
+    m4: dict[str, Path], tmp_path: Path, run_headrace, headrace_json, steps: int
+) -> None:
+    at = [*WIDE, "--start", START]
+    headrace_json("forecast", "predict", m4["train"], "--model", "g", "--out", "f.parquet", *at)
+    past = shortened(tmp_path, m4["train"], steps)
+    evaluate = ["forecast", "evaluate", "f.parquet", "--history", m4["train"], *at]
+    done = run_headrace(*evaluate, "--actuals", past)
+    assert done.returncode == 1, done.stdout
+    assert "nothing was judged: none of the 4 items has a score" in done.stderr, done.stderr
+    # H1 has 700 hours from 2015-07-01 on, and 12 are forecast.
+    held = {0: "2015-07-30 03:00:00", 48: "2015-07-28 03:00:00"}[steps]
+    assert f"the actual values are of 2015-07-01 00:00:00 to {held}" in done.stderr, done.stderr
+    needed = "the forecast is of 2015-07-30 04:00:00 to 2015-07-30 15:00:00"
+    assert needed in done.stderr, done.stderr
+
+    train = ["forecast", "train", m4["train"], "--actuals", past, "--warm-start", "g", *at]
+    done = run_headrace(*train, *small_lake.FAST, "--model", "m", "--dir", "r")
+    summary = json.loads((tmp_path / "r" / "evaluation.json").read_text())["summary"]
+    assert summary["judged_on"] == "backtest", summary
+    assert needed in summary["warning"]

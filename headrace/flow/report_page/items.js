@@ -28,7 +28,7 @@ class Items {
       const at = data.metricNames.indexOf(column.name);
       return { ...column, number: true, value: (item) => item.metrics[at], text: shortText };
     };
-    const label = (column, index) => ({ ...column, value: (item) => item.labels[index] });
+    const label = (column, index) => ({ ...column, label: true, value: (item) => item.labels[index] });
     return [
       { name: "key", title: "Item", value: (item) => item.key, natural: true },
       ...(this.several ? [{ name: "activity", title: "Activity", value: (item) => item.activity }] : []),
@@ -196,7 +196,7 @@ class Items {
       if (column.name === "status") {
         return make("td", {}, make("span", { class: `chip ${value}` }, value));
       }
-      return make("td", { class: column.number ? "number" : null },
+      return make("td", { class: column.number ? "number" : column.label ? "label" : null },
         column.text ? column.text(value) : value);
     }));
     row.addEventListener("click", () => {

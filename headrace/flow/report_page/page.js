@@ -21,14 +21,15 @@ function showSummary(data) {
   const failed = items.filter((item) => item.status === "Failed").length;
   const done = items.filter((item) => item.status === "Succeeded").length;
   const tile = (label, value, note, bad) => byId("summary").append(
-    make("div", { class: `tile${bad ? " bad" : ""}${value.length > 16 ? " long" : ""}` }, make("div", { class: "label" }, label),
+    make("div", { class: `tile${bad ? " bad" : ""}${value.length > 40 ? " text" : value.length > 16 ? " long" : ""}` }, make("div", { class: "label" }, label),
       make("div", { class: "value" }, value), note ? make("div", { class: "note" }, note) : null));
   if (items.length > 0) {
     tile("Items succeeded", `${done} of ${items.length}`,
       data.seconds > 0 ? `${shortText(items.length / data.seconds)} items a second` : "");
     tile("Items failed", String(failed), failed > 0 ? "see below" : "", failed > 0);
   }
-  tile("Duration", durationText(data.seconds), data.ended ? "wall time" : "so far");
+  tile("Duration", durationText(data.seconds), (data.ended ? "wall time" : "so far") +
+    (data.idle > 0 ? `, without ${durationText(data.idle)} between stop and resume` : ""));
   const cpu = items.reduce((sum, item) => sum + item.cpu, 0);
   if (cpu > 0) tile("CPU time of items", durationText(cpu), `${shortText(cpu / data.seconds)} cores busy on average`);
   data.facts.forEach((fact) => tile(fact.label, fact.value, fact.note));

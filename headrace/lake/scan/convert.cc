@@ -36,7 +36,16 @@ std::optional<int64_t> micros_of(int64_t value, arrow::TimeUnit::type unit) {
   return std::nullopt;
 }
 
+bool holds_lists(arrow::Type::type id) {
+  return id == arrow::Type::LIST || id == arrow::Type::LARGE_LIST ||
+         id == arrow::Type::FIXED_SIZE_LIST;
+}
+
 Type type_of(const arrow::DataType& type) {
+  if (holds_lists(type.id())) {
+    const auto id = static_cast<const arrow::BaseListType&>(type).value_type()->id();
+    return id == arrow::Type::FLOAT || id == arrow::Type::DOUBLE ? Type::floats : Type::unsupported;
+  }
   switch (type.id()) {
     case arrow::Type::INT8:
     case arrow::Type::INT16:
@@ -233,6 +242,54 @@ Result<void> fill_numbers(const arrow::Array& array, Column* out) {
   }
 }
 
+template <typename Values>
+Result<void> add_floats(const arrow::Array& array, int64_t begin, int64_t end, Column* out) {
+  const auto& values = static_cast<const Values&>(array);
+  for (int64_t i = begin; i < end; ++i) {
+    const auto value = static_cast<double>(values.Value(i));
+    if (std::isfinite(value) && std::fabs(value) > std::numeric_limits<float>::max()) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("column \"{}\" ({}): the value {} in row {} does not fit a float of "
+                               "32 bits",
+                               out->field.name, out->field.file_type, value, out->ends.size())};
+    }
+    out->lists.push_back(values.IsNull(i) ? std::numeric_limits<float>::quiet_NaN()
+                                          : static_cast<float>(value));
+  }
+  return {};
+}
+
+/// Lists of any lengths; a null in one is NaN.
+template <typename Lists>
+Result<Column> list_column(const Field& field, const arrow::Array& array) {
+  const auto& lists = static_cast<const Lists&>(array);
+  const arrow::Array& values = *lists.values();
+  const bool wide = values.type_id() == arrow::Type::DOUBLE;
+  Column out;
+  out.field = field;
+  for (int64_t row = 0; row < lists.length(); ++row) {
+    if (!lists.IsNull(row)) {
+      const int64_t begin = lists.value_offset(row);
+      const int64_t end = begin + lists.value_length(row);
+      HR_TRY(wide ? add_floats<arrow::DoubleArray>(values, begin, end, &out)
+                  : add_floats<arrow::FloatArray>(values, begin, end, &out));
+    }
+    out.ends.push_back(std::ssize(out.lists));
+    if (lists.null_count() > 0) {
+      out.validity.push_back(lists.IsNull(row) ? 0 : 1);
+    }
+  }
+  return out;
+}
+
+Result<Column> floats_column(const Field& field, const arrow::Array& array) {
+  switch (array.type_id()) {
+    case arrow::Type::LARGE_LIST: return list_column<arrow::LargeListArray>(field, array);
+    case arrow::Type::FIXED_SIZE_LIST: return list_column<arrow::FixedSizeListArray>(field, array);
+    default: return list_column<arrow::ListArray>(field, array);
+  }
+}
+
 }  // namespace
 
 Field field_of(const arrow::Field& field) {
@@ -249,6 +306,9 @@ Field field_of(const arrow::Field& field) {
 Result<Column> column_of(const Field& field, const arrow::Array& array) {
   if (type_of(*array.type()) == Type::string) {
     return text_column(field, array);
+  }
+  if (type_of(*array.type()) == Type::floats) {
+    return floats_column(field, array);
   }
   Column out;
   out.field = field;

@@ -23,7 +23,9 @@ std::shared_ptr<arrow::DataType> arrow_type(const Field& field) {
     case Type::timestamp_us: return arrow::timestamp(arrow::TimeUnit::MICRO, field.zone);
     case Type::date: return arrow::date32();
     case Type::boolean: return arrow::boolean();
-    case Type::floats: return arrow::fixed_size_list(arrow::float32(), field.width);
+    case Type::floats:
+      return field.width > 0 ? arrow::fixed_size_list(arrow::float32(), field.width)
+                             : arrow::list(arrow::float32());
     case Type::null:
     case Type::unsupported: break;
   }
@@ -53,18 +55,19 @@ arrow::Result<std::shared_ptr<arrow::Array>> lists_of(const Column& column, int6
                                                       int64_t end) {
   const auto pool = arrow::default_memory_pool();
   const auto values = std::make_shared<arrow::FloatBuilder>(pool);
-  const int64_t width = column.field.width;
-  arrow::FixedSizeListBuilder out(pool, values, column.field.width);
-  ARROW_RETURN_NOT_OK(values->Reserve((end - begin) * width));
-  for (int64_t row = begin; row < end; ++row) {
-    if (column.is_null(row)) {
-      ARROW_RETURN_NOT_OK(out.AppendNull());
-    } else {
-      ARROW_RETURN_NOT_OK(out.Append());
-      ARROW_RETURN_NOT_OK(values->AppendValues(column.lists.data() + row * width, width));
+  const auto fill = [&](auto&& out) -> arrow::Result<std::shared_ptr<arrow::Array>> {
+    for (int64_t row = begin; row < end; ++row) {
+      const std::span<const float> list = column.list(row);
+      ARROW_RETURN_NOT_OK(column.is_null(row) ? out.AppendNull() : out.Append());
+      if (!column.is_null(row)) {
+        ARROW_RETURN_NOT_OK(values->AppendValues(list.data(), std::ssize(list)));
+      }
     }
-  }
-  return out.Finish();
+    return out.Finish();
+  };
+  return column.field.width > 0
+             ? fill(arrow::FixedSizeListBuilder(pool, values, column.field.width))
+             : fill(arrow::ListBuilder(pool, values));
 }
 
 arrow::Result<std::shared_ptr<arrow::Array>> array_of(const Column& column, int64_t begin,

@@ -139,7 +139,9 @@ class ArrowParquetFile final : public ParquetFile {
                 path_);
     for (size_t i = 0; i < manifest.schema_fields.size(); ++i) {
       Field field = field_of(*schema->field(static_cast<int>(i)));
-      const int leaf = manifest.schema_fields[i].column_index;
+      const auto& node = manifest.schema_fields[i];
+      const bool list = field.type == Type::floats && node.children.size() == 1;
+      const int leaf = list ? node.children.front().column_index : node.column_index;
       if (leaf < 0) {
         field.type = Type::unsupported;
       }
@@ -184,7 +186,7 @@ class ArrowParquetFile final : public ParquetFile {
   const std::string path_;
   const std::shared_ptr<parquet::FileMetaData> metadata_;
   Schema schema_;
-  std::vector<int> leaves_;  // of each top-level column; -1 for nested ones
+  std::vector<int> leaves_;  // of each top-level column, of a list its values; -1 for nested ones
   std::string written_by_;
 };
 
@@ -192,8 +194,8 @@ Range ArrowParquetFile::range(int row_group, int column, int64_t* nulls) const {
   *nulls = -1;
   Range out;
   const int leaf = leaves_[static_cast<size_t>(column)];
-  if (leaf < 0) {
-    return out;
+  if (leaf < 0 || schema_[static_cast<size_t>(column)].type == Type::floats) {
+    return out;  // of lists the statistics are the elements'
   }
   // Statistics that cannot be read are as good as none: the values themselves decide then.
   const auto read = [&]() -> Result<void> {

@@ -38,7 +38,7 @@ ARROWS["jobs"] = {"lake", "forecast", "registry", "flow", "base", "wire", "proc"
 ARROWS["cli"] = set(ARROWS)
 
 # Third-party headers and the only files that may name them.
-WRAPPED_HEADERS = {
+WRAPPED_HEADERS: dict[str, str | tuple[str, ...]] = {
     r"(arrow|parquet)/": "headrace/lake/scan",
     r"sqlite3\.h": "headrace/registry/",
     r"CLI/": "headrace/cli/args.cc",
@@ -46,7 +46,7 @@ WRAPPED_HEADERS = {
     r"sodium\.h": "headrace/base/checksum.cc",
     r"xxhash\.h": "headrace/base/",
     r"simdjson\.h": "headrace/base/json",
-    r"hwy/": "headrace/forecast/",
+    r"hwy/": ("headrace/forecast/", "headrace/comm/algo/", "headrace/base/kernel_targets.h"),
     r"nanobind/": "python/src/",
 }
 

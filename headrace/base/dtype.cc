@@ -8,8 +8,8 @@ namespace headrace {
 
 namespace {
 
-constexpr std::string_view kNames[kDtypes] = {"uint8",  "int8",    "uint16",   "int16",   "uint32",
-                                              "int32",  "uint64",  "int64",    "float16", "bfloat16",
+constexpr std::string_view kNames[kDtypes] = {"uint8",   "int8",    "uint16", "int16",   "uint32",
+                                              "int32",   "uint64",  "int64",  "float16", "bfloat16",
                                               "float32", "float64", "bool"};
 
 }  // namespace

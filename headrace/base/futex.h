@@ -17,7 +17,8 @@ HR_API void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, Mic
 /// Wake all who sleep on `word`. The caller has changed it before.
 HR_API void futex_wake_all(const std::atomic<uint32_t>& word);
 
-/// Order all that this thread wrote before all that it reads after, for all threads that do the same.
+/// Order all that this thread wrote before all that it reads after, for all threads that do the
+/// same.
 inline void full_fence() {
 #if defined(__SANITIZE_THREAD__)
   static std::atomic<uint32_t> word;  // the sanitizer knows no fences

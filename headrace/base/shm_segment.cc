@@ -36,8 +36,9 @@ Result<ShmSegment> ShmSegment::create(std::string_view name, size_t bytes) {
   // posix_fallocate sets no errno; it makes the file as long as it needs to be.
   const int failed = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
   if (failed == ENOSPC || failed == ENOMEM) {
-    return Error{Errc::out_of_memory, what + ": the memory, or the limit of this control group, "
-                                             "does not suffice; give it more or start fewer ranks"};
+    return Error{Errc::out_of_memory, what +
+                                          ": the memory, or the limit of this control group, "
+                                          "does not suffice; give it more or start fewer ranks"};
   }
   if (failed != 0) {
     return errno_error(failed, what);

@@ -47,19 +47,20 @@ Result<NodeMemory> share_node_memory(const Config& config, const StoreTable& sto
     return NodeMemory::open(offer);
   }
   auto memory = NodeMemory::make(bytes);
-  HR_TRY(publish_offer(config, store, topology.node_rank,
-                       memory.ok() ? Result<MemoryOffer>(memory->offer())
-                                   : Result<MemoryOffer>(memory.error())));
+  HR_TRY(publish_offer(
+      config, store, topology.node_rank,
+      memory.ok() ? Result<MemoryOffer>(memory->offer()) : Result<MemoryOffer>(memory.error())));
   return memory;
 }
 
 Result<void> check(const Config& config) {
   if (config.world_size < 1 || config.world_size > kNodeRanksMax || config.rank < 0 ||
       config.rank >= config.world_size) {
-    return Error{Errc::invalid_argument,
-                 fmt::format("comm: rank {} of {} ranks; a rank is in [0, world size), and there are "
-                             "at most {}",
-                             config.rank, config.world_size, kNodeRanksMax)};
+    return Error{
+        Errc::invalid_argument,
+        fmt::format("comm: rank {} of {} ranks; a rank is in [0, world size), and there are "
+                    "at most {}",
+                    config.rank, config.world_size, kNodeRanksMax)};
   }
   return {};
 }
@@ -117,9 +118,9 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
   const SpinBudget spin = spin_budget(topology.local_world_size);
   const NodeBells bells(reinterpret_cast<BellLine*>(memory.data()), topology.local_rank);
   std::byte* channel = memory.data() + bell_bytes(kNodeRanksMax);
-  auto state = std::unique_ptr<State>(new State{config, topology, infos, std::move(memory), spin,
-                                                bells, std::make_shared<Progress>(bells, spin),
-                                                nullptr, nullptr});
+  auto state =
+      std::unique_ptr<State>(new State{config, topology, infos, std::move(memory), spin, bells,
+                                       std::make_shared<Progress>(bells, spin), nullptr, nullptr});
   std::vector<int> all(infos.size());
   std::iota(all.begin(), all.end(), 0);
   state->world = state->make_set({}, channel, all, config.rank);
@@ -188,8 +189,9 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
   HR_TRY(const auto outcomes, exchange({color, key, {}, good ? 0 : 1}));
   for (const Entry& one : outcomes) {
     if (one.failed != 0) {  // the same on all ranks
-      return good ? Error{Errc::out_of_memory, "comm: a rank could not get the memory of a new "
-                                               "process set; see the others' errors"}
+      return good ? Error{Errc::out_of_memory,
+                          "comm: a rank could not get the memory of a new "
+                          "process set; see the others' errors"}
                   : std::move(memory).error();
     }
   }

@@ -22,7 +22,7 @@ struct Config {
   int world_size = 1;
   std::string job = "headrace";  ///< keys in the store begin with it
   uint64_t generation = 0;       ///< so do keys of each new membership
-  std::chrono::milliseconds timeout{std::chrono::minutes(30)};     ///< of an operation
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};      ///< of an operation
   std::chrono::milliseconds init_timeout{std::chrono::minutes(5)};  ///< to meet all ranks
 };
 
@@ -44,9 +44,9 @@ class HR_API Context {
  public:
   struct State;
 
-  /// Meet the other ranks in `store`, share memory and agree. Errors: `timeout` names the ranks that
-  /// did not come, `mismatch` what differs between ranks, `unsupported` when ranks cannot share
-  /// memory, `out_of_memory`.
+  /// Meet the other ranks in `store`, share memory and agree. Errors: `timeout` names the ranks
+  /// that did not come, `mismatch` what differs between ranks, `unsupported` when ranks cannot
+  /// share memory, `out_of_memory`.
   static Result<std::unique_ptr<Context>> init(const Config& config, const StoreTable& store);
   explicit Context(std::unique_ptr<State> state);
   /// Others that still wait for this rank are told that it has closed.

@@ -48,8 +48,9 @@ StoreTable folder_store(const base::Path& folder) {
 }
 
 /// Run `body` as each of `ranks` processes; their exit codes.
-std::vector<int> run_ranks(int ranks, const std::function<int(Context&)>& body,
-                           const std::function<void(Config&)>& adjust = [](Config&) {}) {
+std::vector<int> run_ranks(
+    int ranks, const std::function<int(Context&)>& body,
+    const std::function<void(Config&)>& adjust = [](Config&) {}) {
   base::TestFolder folder;
   std::vector<base::TestProcess> processes;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -153,11 +154,11 @@ TEST_CASE("the death of a rank fails pending and later operations of all others,
                          how.error().origin()->rank == 1 &&
                          how.error().message().find("rank 1 on") != std::string::npos;
       const auto later = world.barrier({.blocking = true}).wait();
-      return !named                                       ? 1
-             : later.ok()                                 ? 2
-             : later.error().code() != Errc::peer_dead    ? 3
-             : taken > seconds(5)                         ? 4
-                                                          : 0;
+      return !named                                    ? 1
+             : later.ok()                              ? 2
+             : later.error().code() != Errc::peer_dead ? 3
+             : taken > seconds(5)                      ? 4
+                                                       : 0;
     });
     CHECK(codes == std::vector<int>{0, -SIGKILL, 0});
   }

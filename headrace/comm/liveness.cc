@@ -23,11 +23,12 @@ Result<std::unique_ptr<Liveness>> Liveness::start(const std::vector<Peer>& peers
   for (const Peer& peer : peers) {
     base::Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
     if (!handle.valid() && errno == ESRCH) {
-      return Error{Errc::peer_dead,
-                   fmt::format("comm: rank {} (process {}) has ended already", peer.rank, peer.pid)};
+      return Error{Errc::peer_dead, fmt::format("comm: rank {} (process {}) has ended already",
+                                                peer.rank, peer.pid)};
     }
     if (!handle.valid()) {
-      return errno_error(errno, fmt::format("comm: watching rank {} (process {})", peer.rank, peer.pid));
+      return errno_error(errno,
+                         fmt::format("comm: watching rank {} (process {})", peer.rank, peer.pid));
     }
     watched.push_back({peer.rank, std::move(handle)});
   }

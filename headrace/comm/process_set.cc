@@ -31,11 +31,12 @@ Error bad(const Call& call, const std::string& what) {
 Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer& buffer,
                           uint64_t count) {
   if (buffer.dtype != call.dtype) {
-    return bad(call, fmt::format("{} is {}, the other buffer is {}", which, dtype_name(buffer.dtype),
-                                 dtype_name(call.dtype)));
+    return bad(call, fmt::format("{} is {}, the other buffer is {}", which,
+                                 dtype_name(buffer.dtype), dtype_name(call.dtype)));
   }
   if (buffer.count != count) {
-    return bad(call, fmt::format("{} has {} elements, it must have {}", which, buffer.count, count));
+    return bad(call,
+               fmt::format("{} has {} elements, it must have {}", which, buffer.count, count));
   }
   if (buffer.data == nullptr && count > 0) {
     return bad(call, fmt::format("{} has no memory", which));
@@ -134,7 +135,8 @@ Work ProcessSet::broadcast(Buffer inout, int root, const Options& options) {
 }
 
 Work ProcessSet::all_gather(ConstBuffer in, Buffer out, const Options& options) {
-  return all_gather_v(in, std::vector<uint64_t>(static_cast<size_t>(size()), in.count), out, options);
+  return all_gather_v(in, std::vector<uint64_t>(static_cast<size_t>(size()), in.count), out,
+                      options);
 }
 
 Work ProcessSet::all_gather_v(ConstBuffer in, std::span<const uint64_t> counts, Buffer out,
@@ -156,8 +158,8 @@ Work ProcessSet::all_gather_v(ConstBuffer in, std::span<const uint64_t> counts, 
 }
 
 Work ProcessSet::reduce_scatter(ConstBuffer in, Buffer out, Op op, const Options& options) {
-  return reduce_scatter_v(in, std::vector<uint64_t>(static_cast<size_t>(size()), out.count), out, op,
-                          options);
+  return reduce_scatter_v(in, std::vector<uint64_t>(static_cast<size_t>(size()), out.count), out,
+                          op, options);
 }
 
 Work ProcessSet::reduce_scatter_v(ConstBuffer in, std::span<const uint64_t> counts, Buffer out,
@@ -199,7 +201,8 @@ Work ProcessSet::all_to_all_v(ConstBuffer in, std::span<const uint64_t> send, Bu
   const auto self = static_cast<size_t>(rank());
   Result<void> good;
   if (send.size() != state_->world_ranks.size() || recv.size() != send.size()) {
-    good = bad(call, fmt::format("{} and {} counts for {} ranks", send.size(), recv.size(), size()));
+    good =
+        bad(call, fmt::format("{} and {} counts for {} ranks", send.size(), recv.size(), size()));
   } else if (send[self] != recv[self]) {
     good = bad(call, fmt::format("{} elements to itself, {} from itself", send[self], recv[self]));
   }
@@ -246,8 +249,8 @@ Work ProcessSet::barrier(const Options& options) {
 bool ProcessSet::closed(int rank) const { return state_->queue->closed(rank); }
 
 void ProcessSet::abort(std::string_view reason) {
-  state_->queue->fail({Errc::cancelled, fmt::format("comm: rank {} aborted the process set: {}",
-                                                    rank(), reason)});
+  state_->queue->fail(
+      {Errc::cancelled, fmt::format("comm: rank {} aborted the process set: {}", rank(), reason)});
 }
 
 }  // namespace headrace::comm

@@ -30,8 +30,8 @@ struct Options {
 };
 
 /// An ordered subset of the ranks with operations of its own. All its ranks submit the same
-/// operations in the same order (`mismatch` on all of them otherwise); different sets do not wait for
-/// one another. Thread-safe; several threads that submit must agree on the order themselves.
+/// operations in the same order (`mismatch` on all of them otherwise); different sets do not wait
+/// for one another. Thread-safe; several threads that submit must agree on the order themselves.
 ///
 /// Counts are elements. A count of zero is legal everywhere. Results are the same bits on all ranks
 /// and from run to run. Once an operation has failed the set is of no use: all later ones fail with

@@ -130,7 +130,8 @@ TEST_CASE("a bad call fails here at once and leaves the set alone") {
       CAPTURE(how.error().message());
       CHECK(how.error().message().find(text) != std::string::npos);
     };
-    refused(set.all_reduce(buffer(three), buffer(four), Op::sum), "out has 4 elements, it must have 3");
+    refused(set.all_reduce(buffer(three), buffer(four), Op::sum),
+            "out has 4 elements, it must have 3");
     refused(set.all_reduce(buffer(three), buffer(other), Op::sum), "out is int64");
     refused(set.all_reduce(buffer(three), Op::bxor), "bxor means nothing for float32");
     refused(set.broadcast(buffer(three), 2), "root 2 is not in [0, 2)");
@@ -159,8 +160,7 @@ TEST_CASE("abort ends pending and later operations on all ranks, with its reason
     const auto how = work.wait(std::chrono::seconds(10));
     REQUIRE(!how.ok());
     CHECK(how.error().code() == Errc::cancelled);
-    CHECK(how.error().message() ==
-          "comm: rank 2 aborted the process set: the data is used up");
+    CHECK(how.error().message() == "comm: rank 2 aborted the process set: the data is used up");
     CHECK(sets[0]->barrier({.blocking = true}).wait().error().code() == Errc::cancelled);
   });
 }
@@ -172,11 +172,12 @@ TEST_CASE("an operation's time limit fails the set on all ranks, and names who i
     if (rank == 1) {
       base::sleep_for(std::chrono::milliseconds(300));
     }
-    const auto how = sets[0]
-                         ->all_reduce(buffer(values), Op::sum,
-                                      {.name = "late", .timeout = std::chrono::milliseconds(50),
-                                       .blocking = rank == 0})
-                         .wait(std::chrono::seconds(10));
+    const auto how =
+        sets[0]
+            ->all_reduce(
+                buffer(values), Op::sum,
+                {.name = "late", .timeout = std::chrono::milliseconds(50), .blocking = rank == 0})
+            .wait(std::chrono::seconds(10));
     REQUIRE(!how.ok());
     CHECK(how.error().code() == Errc::timeout);
     CAPTURE(how.error().message());
@@ -233,7 +234,8 @@ TEST_CASE("four threads of each rank work on four sets") {
       threads.emplace_back("submit", [&, s] {
         for (size_t i = 0; i < 200; ++i) {
           std::vector<float> values((s + 1) * 700, static_cast<float>(rank + 1));
-          const Work work = sets[s]->all_reduce(buffer(values), Op::sum, {.blocking = i % 2 == s % 2});
+          const Work work =
+              sets[s]->all_reduce(buffer(values), Op::sum, {.blocking = i % 2 == s % 2});
           CHECK(work.wait(std::chrono::seconds(30)).ok());
           CHECK(values == std::vector<float>(values.size(), 3.0F));
         }

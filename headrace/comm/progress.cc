@@ -93,7 +93,7 @@ void Progress::run() {
       at_bell_.store(true, std::memory_order_seq_cst);
       now = round(true);
       if (now == Round::stuck && notices_.load(std::memory_order_seq_cst) == notices) {
-        bells_.sleep(ticket, kBellMost);
+        bells_.doze(ticket, kBellMost);
       }
       at_bell_.store(false, std::memory_order_seq_cst);
       bells_.end_sleep();

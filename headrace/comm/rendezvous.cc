@@ -45,11 +45,11 @@ Result<void> check_equal(const Json& ours, const Json& theirs, int rank) {
   for (const auto& [name, value] : ours.members()) {
     const Json* other = theirs.find(name);
     if (other == nullptr || !(*other == value)) {
-      return Error{Errc::mismatch,
-                   fmt::format("comm: {} is {} on rank 0 and {} on rank {}; start all ranks with the "
-                               "same settings and the same version of headrace",
-                               name, value.dump(), other == nullptr ? "unknown" : other->dump(),
-                               rank)};
+      return Error{
+          Errc::mismatch,
+          fmt::format("comm: {} is {} on rank 0 and {} on rank {}; start all ranks with the "
+                      "same settings and the same version of headrace",
+                      name, value.dump(), other == nullptr ? "unknown" : other->dump(), rank)};
     }
   }
   return {};
@@ -94,8 +94,7 @@ Result<std::vector<RankInfo>> infos_of(const Json& answer) {
   }
   std::vector<RankInfo> infos;
   for (const Json& entry : answer.at("ranks").items()) {
-    infos.push_back(
-        {entry.get_integer("pid"), entry.get_string("host"), entry.get_string("node")});
+    infos.push_back({entry.get_integer("pid"), entry.get_string("host"), entry.get_string("node")});
   }
   return infos;
 }
@@ -117,7 +116,8 @@ Result<std::vector<RankInfo>> meet(const Config& config, const StoreTable& store
     return infos_of(answer);
   }
   auto entries = collect(config, store, base::Deadline::in(limit));
-  const Json answer = entries.ok() ? Json::object({{"ranks", *entries}}) : answer_of(entries.error());
+  const Json answer =
+      entries.ok() ? Json::object({{"ranks", *entries}}) : answer_of(entries.error());
   HR_TRY(store.set(key_of(config, "world"), answer.dump()));
   return infos_of(answer);
 }

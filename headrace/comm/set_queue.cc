@@ -138,7 +138,8 @@ void SetQueue::close() {
   channel_.mine().closed.store(1, std::memory_order_release);
   channel_.ring_others();
   if (pending) {
-    fail({Errc::cancelled, fmt::format("comm: rank {} has closed the process set", channel_.rank())});
+    fail({Errc::cancelled,
+          fmt::format("comm: rank {} has closed the process set", channel_.rank())});
   }
 }
 
@@ -163,7 +164,7 @@ void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget sp
         if (current_ != nullptr) {
           most = std::min(most, current_->deadline.left());
         }
-        channel_.bells().sleep(ticket, most);
+        channel_.bells().doze(ticket, most);
       }
       channel_.bells().end_sleep();
       look_for_failure();

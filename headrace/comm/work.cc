@@ -42,11 +42,11 @@ Result<void> Work::wait(std::optional<std::chrono::milliseconds> limit) const {
   while (!state_->done()) {
     if (deadline.passed()) {
       const Call& call = state_->call;
-      return Error{Errc::timeout,
-                   fmt::format("comm: {} (operation {}) is not done after {} ms; it goes on",
-                               describe(call.kind, call.op, call.dtype, call.count, call.root,
-                                        call.name),
-                               state_->sequence, limit->count())};
+      return Error{
+          Errc::timeout,
+          fmt::format("comm: {} (operation {}) is not done after {} ms; it goes on",
+                      describe(call.kind, call.op, call.dtype, call.count, call.root, call.name),
+                      state_->sequence, limit->count())};
     }
     base::futex_wait(state_->status, 0, std::min(kSleepMost, deadline.left()));
   }

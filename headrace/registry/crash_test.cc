@@ -10,11 +10,11 @@
 
 #include "headrace/base/file_lock.h"
 #include "headrace/base/random.h"
+#include "headrace/base/test_process.h"
 #include "headrace/registry/bundle.h"
 #include "headrace/registry/fault.h"
 #include "headrace/registry/schema.h"
 #include "headrace/registry/test_models.h"
-#include "headrace/base/test_process.h"
 #include "headrace/registry/writer.h"
 
 namespace headrace::registry {

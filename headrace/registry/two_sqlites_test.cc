@@ -8,8 +8,8 @@
 #include <string>
 
 #include "headrace/base/file_lock.h"
-#include "headrace/registry/test_models.h"
 #include "headrace/base/test_process.h"
+#include "headrace/registry/test_models.h"
 #include "headrace/registry/writer.h"
 
 namespace headrace::registry {

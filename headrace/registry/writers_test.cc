@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "headrace/base/file_lock.h"
+#include "headrace/base/test_process.h"
 #include "headrace/base/thread.h"
 #include "headrace/registry/bundle.h"
 #include "headrace/registry/bundle_part.h"
@@ -19,7 +20,6 @@
 #include "headrace/registry/prepare.h"
 #include "headrace/registry/schema.h"
 #include "headrace/registry/test_models.h"
-#include "headrace/base/test_process.h"
 #include "headrace/registry/writer.h"
 
 namespace headrace::registry {

@@ -6,9 +6,12 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace._core import native
+
+if TYPE_CHECKING:
+    from headrace._native.comm import Work
 
 comm = native.comm
 Op = comm.Op
@@ -20,8 +23,8 @@ Then = Callable[[Exception | None], None]
 class Waiter:
     """One thread that hears of the ends of works and calls back with the GIL, in batches.
 
-    The thread starts with the first call of `watch` and lives until `close`; it sleeps while nothing
-    ends. After fork() the child starts one of its own when it needs it.
+    The thread starts with the first call of `watch` and lives until `close`; it sleeps while
+    nothing ends.
     """
 
     def __init__(self) -> None:
@@ -31,14 +34,16 @@ class Waiter:
         self._next = 0
         self._thread: threading.Thread | None = None
 
-    def watch(self, work: Any, then: Then) -> None:
-        """Call `then` with the error of `work`, or None, on the waiter's thread once it has ended."""
+    def watch(self, work: Work, then: Then) -> None:
+        """Call `then` on the waiter's thread, with the error of `work` or None, once it ended."""
         with self._lock:
             number = self._next
             self._next += 1
             self._callbacks[number] = then
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="headrace-waiter", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="headrace-waiter", daemon=True
+                )
                 self._thread.start()
                 atexit.register(self.close)
         work.notify(self._completions, number)

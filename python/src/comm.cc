@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives for Python: addresses, counts and types in, works out. Converts and calls; the fronts
 // (headrace/torch and others) know what owns the memory and keep it alive until the work is done.
-#include "headrace/comm/context.h"
-
 #include "python/src/border.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -21,6 +19,7 @@
 #include <vector>
 
 #include "headrace/base/thread.h"
+#include "headrace/comm/context.h"
 
 namespace headrace::python {
 
@@ -123,29 +122,21 @@ hc::Options options_of(const std::string& name, bool blocking, std::optional<dou
           .blocking = blocking};
 }
 
-void bind_process_set(nb::module_& m) {
-  using Set = hc::ProcessSet;
-  using Timeout = std::optional<double>;
-  const auto keywords = [](nb::class_<Set>& set, const char* name, auto method) {
-    set.def(name, method, "in"_a, "out"_a, "op"_a, "name"_a = "", "blocking"_a = true,
+using Set = hc::ProcessSet;
+using Timeout = std::optional<double>;
+
+void bind_reductions(nb::class_<Set>& set) {
+  const auto keywords = [&set](const char* name, auto method) {
+    set.def(name, method, "input"_a, "output"_a, "op"_a, "name"_a = "", "blocking"_a = true,
             "timeout"_a = nb::none(), "prescale"_a = 1.0, "postscale"_a = 1.0, release_gil());
   };
-  nb::class_<Set> set(m, "ProcessSet", "Collectives over an ordered subset of the ranks.");
-  set.def_prop_ro("rank", &Set::rank)
-      .def_prop_ro("size", &Set::size)
-      .def_prop_ro("world_ranks",
-                   [](const Set& s) {
-                     return std::vector<int>(s.world_ranks().begin(), s.world_ranks().end());
-                   })
-      .def("abort", [](Set& s, const std::string& reason) { s.abort(reason); }, "reason"_a,
-           release_gil());
-  keywords(set, "all_reduce",
+  keywords("all_reduce",
            [](Set& s, const Memory& in, const Memory& out, hc::Op op, const std::string& name,
               bool blocking, Timeout timeout, double prescale, double postscale) {
              return s.all_reduce(in.in(), out.out(), op,
                                  options_of(name, blocking, timeout, prescale, postscale));
            });
-  keywords(set, "reduce_scatter",
+  keywords("reduce_scatter",
            [](Set& s, const Memory& in, const Memory& out, hc::Op op, const std::string& name,
               bool blocking, Timeout timeout, double prescale, double postscale) {
              return s.reduce_scatter(in.in(), out.out(), op,
@@ -159,7 +150,7 @@ void bind_process_set(nb::module_& m) {
            return s.reduce_scatter_v(in.in(), counts, out.out(), op,
                                      options_of(name, blocking, timeout, prescale, postscale));
          },
-         "in"_a, "counts"_a, "out"_a, "op"_a, "name"_a = "", "blocking"_a = true,
+         "input"_a, "counts"_a, "output"_a, "op"_a, "name"_a = "", "blocking"_a = true,
          "timeout"_a = nb::none(), "prescale"_a = 1.0, "postscale"_a = 1.0, release_gil())
       .def(
           "reduce",
@@ -169,23 +160,26 @@ void bind_process_set(nb::module_& m) {
             return s.reduce(in.in(), out.out(), root, op,
                             options_of(name, blocking, timeout, prescale, postscale));
           },
-          "in"_a, "out"_a, "root"_a, "op"_a, "name"_a = "", "blocking"_a = true,
-          "timeout"_a = nb::none(), "prescale"_a = 1.0, "postscale"_a = 1.0, release_gil())
-      .def(
-          "broadcast",
-          [](Set& s, const Memory& inout, int root, const std::string& name, bool blocking,
-             Timeout timeout) {
-            return s.broadcast(inout.out(), root, options_of(name, blocking, timeout));
-          },
-          "inout"_a, "root"_a, "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(),
-          release_gil())
+          "input"_a, "output"_a, "root"_a, "op"_a, "name"_a = "", "blocking"_a = true,
+          "timeout"_a = nb::none(), "prescale"_a = 1.0, "postscale"_a = 1.0, release_gil());
+}
+
+void bind_movements(nb::class_<Set>& set) {
+  set.def(
+         "broadcast",
+         [](Set& s, const Memory& inout, int root, const std::string& name, bool blocking,
+            Timeout timeout) {
+           return s.broadcast(inout.out(), root, options_of(name, blocking, timeout));
+         },
+         "inout"_a, "root"_a, "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(),
+         release_gil())
       .def(
           "all_gather",
           [](Set& s, const Memory& in, const Memory& out, const std::string& name, bool blocking,
              Timeout timeout) {
             return s.all_gather(in.in(), out.out(), options_of(name, blocking, timeout));
           },
-          "in"_a, "out"_a, "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(),
+          "input"_a, "output"_a, "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(),
           release_gil())
       .def(
           "all_gather_v",
@@ -193,7 +187,7 @@ void bind_process_set(nb::module_& m) {
              const std::string& name, bool blocking, Timeout timeout) {
             return s.all_gather_v(in.in(), counts, out.out(), options_of(name, blocking, timeout));
           },
-          "in"_a, "counts"_a, "out"_a, "name"_a = "", "blocking"_a = true,
+          "input"_a, "counts"_a, "output"_a, "name"_a = "", "blocking"_a = true,
           "timeout"_a = nb::none(), release_gil())
       .def(
           "all_to_all",
@@ -201,7 +195,7 @@ void bind_process_set(nb::module_& m) {
              Timeout timeout) {
             return s.all_to_all(in.in(), out.out(), options_of(name, blocking, timeout));
           },
-          "in"_a, "out"_a, "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(),
+          "input"_a, "output"_a, "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(),
           release_gil())
       .def(
           "all_to_all_v",
@@ -210,30 +204,49 @@ void bind_process_set(nb::module_& m) {
             return s.all_to_all_v(in.in(), send, out.out(), recv,
                                   options_of(name, blocking, timeout));
           },
-          "in"_a, "send"_a, "out"_a, "recv"_a, "name"_a = "", "blocking"_a = true,
-          "timeout"_a = nb::none(), release_gil())
-      .def(
-          "gather",
-          [](Set& s, const Memory& in, const Memory& out, int root, const std::string& name,
-             bool blocking, Timeout timeout) {
-            return s.gather(in.in(), out.out(), root, options_of(name, blocking, timeout));
-          },
-          "in"_a, "out"_a, "root"_a, "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(),
-          release_gil())
+          "input"_a, "send"_a, "output"_a, "recv"_a, "name"_a = "", "blocking"_a = true,
+          "timeout"_a = nb::none(), release_gil());
+}
+
+void bind_rooted(nb::class_<Set>& set) {
+  set.def(
+         "gather",
+         [](Set& s, const Memory& in, const Memory& out, int root, const std::string& name,
+            bool blocking, Timeout timeout) {
+           return s.gather(in.in(), out.out(), root, options_of(name, blocking, timeout));
+         },
+         "input"_a, "output"_a, "root"_a, "name"_a = "", "blocking"_a = true,
+         "timeout"_a = nb::none(), release_gil())
       .def(
           "scatter",
           [](Set& s, const Memory& in, const Memory& out, int root, const std::string& name,
              bool blocking, Timeout timeout) {
             return s.scatter(in.in(), out.out(), root, options_of(name, blocking, timeout));
           },
-          "in"_a, "out"_a, "root"_a, "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(),
-          release_gil())
+          "input"_a, "output"_a, "root"_a, "name"_a = "", "blocking"_a = true,
+          "timeout"_a = nb::none(), release_gil())
       .def(
           "barrier",
           [](Set& s, const std::string& name, bool blocking, Timeout timeout) {
             return s.barrier(options_of(name, blocking, timeout));
           },
           "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(), release_gil());
+}
+
+void bind_process_set(nb::module_& m) {
+  nb::class_<Set> set(m, "ProcessSet", "Collectives over an ordered subset of the ranks.");
+  set.def_prop_ro("rank", &Set::rank)
+      .def_prop_ro("size", &Set::size)
+      .def_prop_ro("world_ranks",
+                   [](const Set& s) {
+                     return std::vector<int>(s.world_ranks().begin(), s.world_ranks().end());
+                   })
+      .def(
+          "abort", [](Set& s, const std::string& reason) { s.abort(reason); }, "reason"_a,
+          release_gil());
+  bind_reductions(set);
+  bind_movements(set);
+  bind_rooted(set);
 }
 
 void bind_work(nb::module_& m) {
@@ -251,8 +264,8 @@ void bind_work(nb::module_& m) {
             }
             nb::list out;
             for (const auto& [number, error] : taken) {
-              out.append(nb::make_tuple(
-                  number, error ? exception_of(*error) : nb::object(nb::none())));
+              out.append(
+                  nb::make_tuple(number, error ? exception_of(*error) : nb::object(nb::none())));
             }
             return out;
           },
@@ -265,12 +278,11 @@ void bind_work(nb::module_& m) {
             or_throw(work.wait(optional_milliseconds(limit)));
           },
           "limit"_a = nb::none(), release_gil())
-      .def(
-          "error",
-          [](const hc::Work& work) -> nb::object {
-            const auto how = work.done() ? work.wait() : Result<void>();
-            return how.ok() ? nb::object(nb::none()) : exception_of(how.error());
-          })
+      .def("error",
+           [](const hc::Work& work) -> nb::object {
+             const auto how = work.done() ? work.wait() : Result<void>();
+             return how.ok() ? nb::object(nb::none()) : exception_of(how.error());
+           })
       .def("sequence", &hc::Work::sequence)
       .def(
           "notify",
@@ -281,7 +293,6 @@ void bind_work(nb::module_& m) {
 }
 
 void bind_context(nb::module_& m) {
-
   nb::class_<hc::Context>(m, "Context", "This process as one of the ranks of a job.")
       .def_prop_ro("world", &hc::Context::world, nb::rv_policy::reference_internal)
       .def(

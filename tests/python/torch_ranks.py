@@ -32,7 +32,9 @@ def case(function: Callable[[int, int], Any]) -> Callable[[int, int], Any]:
 
 def expected(op: str, values: list[torch.Tensor]) -> torch.Tensor:
     """By torch itself, in double or in whole numbers."""
-    stack = torch.stack([v.to(torch.float64 if v.is_floating_point() else torch.int64) for v in values])
+    stack = torch.stack(
+        [v.to(torch.float64 if v.is_floating_point() else torch.int64) for v in values]
+    )
     return {
         "SUM": lambda: stack.sum(0),
         "AVG": lambda: stack.mean(0),
@@ -105,9 +107,7 @@ def movements(rank: int, size: int) -> None:
     assert swapped.tolist() == [rank + 10.0 * r for r in range(size)]
     sends = [r + 1 for r in range(size)]
     uneven = torch.empty(size * (rank + 1))
-    dist.all_to_all_single(
-        uneven, torch.full((sum(sends),), float(rank)), [rank + 1] * size, sends
-    )
+    dist.all_to_all_single(uneven, torch.full((sum(sends),), float(rank)), [rank + 1] * size, sends)
     assert uneven.tolist() == [float(r) for r in range(size) for _ in range(rank + 1)]
     lists = [torch.empty(r + 1) for r in range(size)]
     dist.all_to_all(lists, [torch.full((rank + 1,), float(rank))] * size)

@@ -34,12 +34,12 @@ struct Call {
   int root = 0;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  uint64_t count = 0;                  ///< elements: see the kinds in plan_exchange
-  std::vector<uint64_t> counts;        ///< all_gather, gather: of each rank; reduce_scatter, scatter: for
-  std::vector<uint64_t> send_counts;   ///< all_to_all
-  std::vector<uint64_t> recv_counts;   ///< all_to_all
+  uint64_t count = 0;            ///< elements: see the kinds in plan_exchange
+  std::vector<uint64_t> counts;  ///< all_gather, gather: of each rank; reduce_scatter, scatter: for
+  std::vector<uint64_t> send_counts;  ///< all_to_all
+  std::vector<uint64_t> recv_counts;  ///< all_to_all
   double prescale = 1.0;
-  double postscale = 1.0;              ///< with the 1/n of `average` in it
+  double postscale = 1.0;  ///< with the 1/n of `average` in it
   std::string name;
 
   /// What must be equal on all ranks, mixed into 64 bits.
@@ -47,6 +47,7 @@ struct Call {
 };
 
 /// "all_reduce(sum) float32[1024] "grad.weight"".
-std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root, std::string_view name);
+std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
+                     std::string_view name);
 
 }  // namespace headrace::comm

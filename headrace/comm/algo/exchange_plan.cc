@@ -35,30 +35,17 @@ class Planner {
 
   ExchangePlan plan() {
     switch (call_.kind) {
-      case Kind::barrier:
-        break;
+      case Kind::barrier: break;
       case Kind::all_reduce:
       case Kind::reduce:
         reduce_parts(equal_parts(call_.count, static_cast<int>(ranks_), element_));
         break;
-      case Kind::reduce_scatter:
-        reduce_scatter();
-        break;
-      case Kind::broadcast:
-        broadcast();
-        break;
-      case Kind::all_gather:
-        all_gather();
-        break;
-      case Kind::all_to_all:
-        all_to_all();
-        break;
-      case Kind::gather:
-        gather();
-        break;
-      case Kind::scatter:
-        scatter();
-        break;
+      case Kind::reduce_scatter: reduce_scatter(); break;
+      case Kind::broadcast: broadcast(); break;
+      case Kind::all_gather: all_gather(); break;
+      case Kind::all_to_all: all_to_all(); break;
+      case Kind::gather: gather(); break;
+      case Kind::scatter: scatter(); break;
     }
     return std::move(plan_);
   }
@@ -186,13 +173,10 @@ size_t longest_piece(const Call& call, const ExchangePlan& plan, int ranks) {
   const size_t element = dtype_bytes(call.dtype);
   size_t longest = plan.result_bytes;
   switch (call.kind) {
-    case Kind::barrier:
-      return 0;
+    case Kind::barrier: return 0;
     case Kind::all_reduce:
-    case Kind::reduce:
-      return equal_parts(call.count, ranks, element).front() * element;
-    case Kind::broadcast:
-      return call.count * element;
+    case Kind::reduce: return equal_parts(call.count, ranks, element).front() * element;
+    case Kind::broadcast: return call.count * element;
     case Kind::all_to_all:
       for (const ConstPiece& one : plan.send) {
         longest = std::max(longest, one.bytes);
@@ -201,8 +185,7 @@ size_t longest_piece(const Call& call, const ExchangePlan& plan, int ranks) {
         longest = std::max(longest, one.bytes);
       }
       return longest;
-    default:
-      return *std::max_element(call.counts.begin(), call.counts.end()) * element;
+    default: return *std::max_element(call.counts.begin(), call.counts.end()) * element;
   }
 }
 
@@ -238,20 +221,16 @@ ExchangePlan plan_exchange(const Call& call, int rank, int ranks, size_t chunk_b
 std::optional<size_t> one_piece_bytes(const Call& call, int ranks) {
   const size_t element = dtype_bytes(call.dtype);
   switch (call.kind) {
-    case Kind::barrier:
-      return 0;
+    case Kind::barrier: return 0;
     case Kind::all_reduce:
     case Kind::reduce:
-    case Kind::broadcast:
-      return call.count * element;
+    case Kind::broadcast: return call.count * element;
     case Kind::all_gather:
-    case Kind::gather:
-      return *std::max_element(call.counts.begin(), call.counts.end()) * element;
+    case Kind::gather: return *std::max_element(call.counts.begin(), call.counts.end()) * element;
     case Kind::reduce_scatter:
     case Kind::scatter:
       return std::accumulate(call.counts.begin(), call.counts.end(), uint64_t{0}) * element;
-    case Kind::all_to_all:
-      break;
+    case Kind::all_to_all: break;
   }
   static_cast<void>(ranks);
   return std::nullopt;

@@ -26,18 +26,18 @@ struct Piece {
 
 /// Moves as one rank sees them. Pieces go chunk by chunk, the k-th chunks of all pieces in step k.
 struct ExchangePlan {
-  std::vector<ConstPiece> send;    ///< to each rank, its own entry empty
-  ConstPiece own;                  ///< own contribution to the own part
-  Piece result;                    ///< where the own part's result goes here; may be empty (data null)
-  size_t result_bytes = 0;         ///< of the own part
-  bool reduces = false;            ///< own part = tree over all ranks' contributions; else a copy of `own`
-  bool publishes = false;          ///< others take the own part's result
+  std::vector<ConstPiece> send;  ///< to each rank, its own entry empty
+  ConstPiece own;                ///< own contribution to the own part
+  Piece result;             ///< where the own part's result goes here; may be empty (data null)
+  size_t result_bytes = 0;  ///< of the own part
+  bool reduces = false;     ///< own part = tree over all ranks' contributions; else a copy of `own`
+  bool publishes = false;   ///< others take the own part's result
   std::vector<Piece> take_result;  ///< other ranks' results
   std::vector<Piece> take_sent;    ///< what other ranks send, without a reduction
   size_t chunk_bytes = 0;          ///< a multiple of the element size
   uint32_t steps = 0;              ///< of this rank; the set does the greatest of all
 
-  bool needs_agreement = false;    ///< `steps` is not the same on all ranks
+  bool needs_agreement = false;  ///< `steps` is not the same on all ranks
 };
 
 /// Elements of `count` that each of `ranks` reduces: equal parts of whole cache lines as far as

@@ -23,7 +23,10 @@ struct NamedTarget {
 
 // Best first; the last is always there.
 constexpr NamedTarget kTargets[] = {
-    {HWY_AVX3, "avx512"}, {HWY_AVX2, "avx2"}, {HWY_NEON, "neon"}, {HWY_SCALAR | HWY_EMU128, "scalar"},
+    {HWY_AVX3, "avx512"},
+    {HWY_AVX2, "avx2"},
+    {HWY_NEON, "neon"},
+    {HWY_SCALAR | HWY_EMU128, "scalar"},
 };
 
 struct NamedKernels {

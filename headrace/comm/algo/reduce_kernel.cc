@@ -123,8 +123,8 @@ HWY_INLINE hn::Vec<D> combine_vectors(D d, hn::Vec<D> a, hn::Vec<D> b) {
   }
 }
 
-/// out[i] = left[i] op right[i]; `out` may be either side. One lane at a time at the end, in the same
-/// arithmetic.
+/// out[i] = left[i] op right[i]; `out` may be either side. One lane at a time at the end, in the
+/// same arithmetic.
 template <Op op, class Acc, class L, class R>
 void combine(const L* left, const R* right, Acc* out, size_t count) {
   if constexpr (op == Op::product && std::is_integral_v<Acc>) {
@@ -240,14 +240,10 @@ void reduce_typed(std::span<const std::byte* const> sources, std::byte* out_byte
 template <class In, class Out>
 ReduceFunction pick_arithmetic(Op op) {
   switch (op) {
-    case Op::min:
-      return &reduce_typed<Op::min, In, Out>;
-    case Op::max:
-      return &reduce_typed<Op::max, In, Out>;
-    case Op::product:
-      return &reduce_typed<Op::product, In, Out>;
-    default:
-      return &reduce_typed<Op::sum, In, Out>;
+    case Op::min: return &reduce_typed<Op::min, In, Out>;
+    case Op::max: return &reduce_typed<Op::max, In, Out>;
+    case Op::product: return &reduce_typed<Op::product, In, Out>;
+    default: return &reduce_typed<Op::sum, In, Out>;
   }
 }
 
@@ -258,41 +254,26 @@ ReduceFunction pick_half(Op op, Dtype out) {
 
 ReduceFunction pick_float(Op op, Dtype out) {
   switch (out) {
-    case Dtype::f16:
-      return pick_arithmetic<float, Half>(op);
-    case Dtype::bf16:
-      return pick_arithmetic<float, BHalf>(op);
-    default:
-      return pick_arithmetic<float, float>(op);
+    case Dtype::f16: return pick_arithmetic<float, Half>(op);
+    case Dtype::bf16: return pick_arithmetic<float, BHalf>(op);
+    default: return pick_arithmetic<float, float>(op);
   }
 }
 
 ReduceFunction pick(Dtype in, Dtype out, Op op) {
   switch (in) {
-    case Dtype::u8:
-      return pick_arithmetic<uint8_t, uint8_t>(op);
-    case Dtype::i8:
-      return pick_arithmetic<int8_t, int8_t>(op);
-    case Dtype::u16:
-      return pick_arithmetic<uint16_t, uint16_t>(op);
-    case Dtype::i16:
-      return pick_arithmetic<int16_t, int16_t>(op);
-    case Dtype::u32:
-      return pick_arithmetic<uint32_t, uint32_t>(op);
-    case Dtype::i32:
-      return pick_arithmetic<int32_t, int32_t>(op);
-    case Dtype::u64:
-      return pick_arithmetic<uint64_t, uint64_t>(op);
-    case Dtype::i64:
-      return pick_arithmetic<int64_t, int64_t>(op);
-    case Dtype::f16:
-      return pick_half<Half>(op, out);
-    case Dtype::bf16:
-      return pick_half<BHalf>(op, out);
-    case Dtype::f32:
-      return pick_float(op, out);
-    case Dtype::f64:
-      return pick_arithmetic<double, double>(op);
+    case Dtype::u8: return pick_arithmetic<uint8_t, uint8_t>(op);
+    case Dtype::i8: return pick_arithmetic<int8_t, int8_t>(op);
+    case Dtype::u16: return pick_arithmetic<uint16_t, uint16_t>(op);
+    case Dtype::i16: return pick_arithmetic<int16_t, int16_t>(op);
+    case Dtype::u32: return pick_arithmetic<uint32_t, uint32_t>(op);
+    case Dtype::i32: return pick_arithmetic<int32_t, int32_t>(op);
+    case Dtype::u64: return pick_arithmetic<uint64_t, uint64_t>(op);
+    case Dtype::i64: return pick_arithmetic<int64_t, int64_t>(op);
+    case Dtype::f16: return pick_half<Half>(op, out);
+    case Dtype::bf16: return pick_half<BHalf>(op, out);
+    case Dtype::f32: return pick_float(op, out);
+    case Dtype::f64: return pick_arithmetic<double, double>(op);
     case Dtype::boolean:
       return op == Op::min || op == Op::product ? &reduce_typed<Op::min, uint8_t, uint8_t>
                                                 : &reduce_typed<Op::max, uint8_t, uint8_t>;
@@ -302,12 +283,9 @@ ReduceFunction pick(Dtype in, Dtype out, Op op) {
 
 ReduceFunction pick_bits(Op op) {
   switch (op) {
-    case Op::band:
-      return &reduce_typed<Op::band, uint8_t, uint8_t>;
-    case Op::bor:
-      return &reduce_typed<Op::bor, uint8_t, uint8_t>;
-    default:
-      return &reduce_typed<Op::bxor, uint8_t, uint8_t>;
+    case Op::band: return &reduce_typed<Op::band, uint8_t, uint8_t>;
+    case Op::bor: return &reduce_typed<Op::bor, uint8_t, uint8_t>;
+    default: return &reduce_typed<Op::bxor, uint8_t, uint8_t>;
   }
 }
 

@@ -38,9 +38,9 @@ struct Reduction {
 /// `invalid_argument` when `op` means nothing for `dtype` (bitwise on floats).
 Result<void> check_reducible(Dtype dtype, Op op);
 
-/// out[i] = scale * T(sources[0][i], ..., sources[n-1][i]) for i in [0, count). n >= 1. `out` may be
-/// one of the sources when both types are the same, and must not overlap them otherwise. Pointers
-/// need no alignment.
+/// out[i] = scale * T(sources[0][i], ..., sources[n-1][i]) for i in [0, count). n >= 1. `out` may
+/// be one of the sources when both types are the same, and must not overlap them otherwise.
+/// Pointers need no alignment.
 void reduce_tree(const Reduction& what, std::span<const std::byte* const> sources, std::byte* out,
                  size_t count);
 

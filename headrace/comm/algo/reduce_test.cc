@@ -99,8 +99,7 @@ std::vector<std::byte> expected_half(Op op, double scale,
     for (const auto& source : sources) {
       values.push_back(widen(value_at<uint16_t>(source.data() + offset, i)));
     }
-    const uint16_t bits =
-        narrow(tree(op, values, 0, values.size()) * static_cast<float>(scale));
+    const uint16_t bits = narrow(tree(op, values, 0, values.size()) * static_cast<float>(scale));
     std::memcpy(out.data() + i * 2, &bits, 2);
   }
   return out;
@@ -110,32 +109,21 @@ std::vector<std::byte> expected(Dtype dtype, Op op, double scale,
                                 const std::vector<std::vector<std::byte>>& sources, size_t offset,
                                 size_t count) {
   switch (dtype) {
-    case Dtype::u8:
-      return expected_plain<uint8_t>(op, scale, sources, offset, count);
-    case Dtype::i8:
-      return expected_plain<int8_t>(op, scale, sources, offset, count);
-    case Dtype::u16:
-      return expected_plain<uint16_t>(op, scale, sources, offset, count);
-    case Dtype::i16:
-      return expected_plain<int16_t>(op, scale, sources, offset, count);
-    case Dtype::u32:
-      return expected_plain<uint32_t>(op, scale, sources, offset, count);
-    case Dtype::i32:
-      return expected_plain<int32_t>(op, scale, sources, offset, count);
-    case Dtype::u64:
-      return expected_plain<uint64_t>(op, scale, sources, offset, count);
-    case Dtype::i64:
-      return expected_plain<int64_t>(op, scale, sources, offset, count);
+    case Dtype::u8: return expected_plain<uint8_t>(op, scale, sources, offset, count);
+    case Dtype::i8: return expected_plain<int8_t>(op, scale, sources, offset, count);
+    case Dtype::u16: return expected_plain<uint16_t>(op, scale, sources, offset, count);
+    case Dtype::i16: return expected_plain<int16_t>(op, scale, sources, offset, count);
+    case Dtype::u32: return expected_plain<uint32_t>(op, scale, sources, offset, count);
+    case Dtype::i32: return expected_plain<int32_t>(op, scale, sources, offset, count);
+    case Dtype::u64: return expected_plain<uint64_t>(op, scale, sources, offset, count);
+    case Dtype::i64: return expected_plain<int64_t>(op, scale, sources, offset, count);
     case Dtype::f16:
       return expected_half<f32_of_f16, f16_of_f32>(op, scale, sources, offset, count);
     case Dtype::bf16:
       return expected_half<f32_of_bf16, bf16_of_f32>(op, scale, sources, offset, count);
-    case Dtype::f32:
-      return expected_plain<float>(op, scale, sources, offset, count);
-    case Dtype::f64:
-      return expected_plain<double>(op, scale, sources, offset, count);
-    case Dtype::boolean:
-      break;
+    case Dtype::f32: return expected_plain<float>(op, scale, sources, offset, count);
+    case Dtype::f64: return expected_plain<double>(op, scale, sources, offset, count);
+    case Dtype::boolean: break;
   }
   return {};
 }
@@ -154,9 +142,7 @@ std::vector<std::byte> random_values(base::Rng& rng, Dtype dtype, size_t count, 
         std::memcpy(at, &value, 4);
         break;
       }
-      case Dtype::f64:
-        std::memcpy(at, &real, 8);
-        break;
+      case Dtype::f64: std::memcpy(at, &real, 8); break;
       case Dtype::f16: {
         const uint16_t bits = f16_of_f32(static_cast<float>(real));
         std::memcpy(at, &bits, 2);
@@ -167,8 +153,7 @@ std::vector<std::byte> random_values(base::Rng& rng, Dtype dtype, size_t count, 
         std::memcpy(at, &bits, 2);
         break;
       }
-      default:
-        std::memcpy(at, &whole, dtype_bytes(dtype));
+      default: std::memcpy(at, &whole, dtype_bytes(dtype));
     }
   }
   return bytes;
@@ -178,8 +163,9 @@ bool equal_bits(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-constexpr Dtype kNumbers[] = {Dtype::u8,  Dtype::i8,  Dtype::u16, Dtype::i16,  Dtype::u32, Dtype::i32,
-                              Dtype::u64, Dtype::i64, Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64};
+constexpr Dtype kNumbers[] = {Dtype::u8,  Dtype::i8,   Dtype::u16, Dtype::i16,
+                              Dtype::u32, Dtype::i32,  Dtype::u64, Dtype::i64,
+                              Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64};
 
 TEST_CASE("a reduction follows the fixed tree, bit for bit, on every instruction set") {
   base::Rng rng(7);
@@ -206,8 +192,8 @@ TEST_CASE("a reduction follows the fixed tree, bit for bit, on every instruction
           CAPTURE(op_name(op));
           CAPTURE(ranks);
           std::vector<std::byte> out(count * dtype_bytes(dtype) + 3);
-          testing::reduce_tree_on(t, {.in = dtype, .out = dtype, .op = op, .scale = scale}, pointers,
-                                  out.data() + 3, count);
+          testing::reduce_tree_on(t, {.in = dtype, .out = dtype, .op = op, .scale = scale},
+                                  pointers, out.data() + 3, count);
           CHECK(equal_bits(std::span(out).subspan(3), wanted));
         }
       }

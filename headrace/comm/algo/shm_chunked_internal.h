@@ -44,7 +44,7 @@ class ShmChunked : public ShmOperation {
   bool announced_ = false;
   bool agreed_ = false;
   bool past_caches_;
-  std::vector<std::byte> scaled_;   // own contribution, where it is scaled
+  std::vector<std::byte> scaled_;  // own contribution, where it is scaled
   std::vector<const std::byte*> sources_;
 };
 

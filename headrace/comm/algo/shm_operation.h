@@ -15,9 +15,9 @@ namespace headrace::comm {
 
 /// What a rank remembers of a set from operation to operation.
 struct ShmSetState {
-  uint64_t sequence = 0;         ///< number of the next operation
-  uint32_t chunks = 0;           ///< of all operations so far
-  uint64_t others_done = 0;      ///< operations that all others are known to have ended
+  uint64_t sequence = 0;           ///< number of the next operation
+  uint32_t chunks = 0;             ///< of all operations so far
+  uint64_t others_done = 0;        ///< operations that all others are known to have ended
   uint64_t last_flag[2] = {0, 0};  ///< of the operation before on this parity
 };
 

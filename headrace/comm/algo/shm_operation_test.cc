@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "headrace/comm/algo/shm_operation.h"
+
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -11,7 +13,6 @@
 #include "headrace/base/shm_segment.h"
 #include "headrace/base/thread.h"
 #include "headrace/comm/algo/reduce_kernel.h"
-#include "headrace/comm/algo/shm_operation.h"
 
 namespace headrace::comm {
 namespace {
@@ -25,7 +26,8 @@ ShmChannel channel_of(const base::ShmMapping& memory, const ShmGeometry& geometr
 
 base::ShmMapping memory_for(const ShmGeometry& geometry) {
   auto segment = base::ShmSegment::create(
-      "comm test", geometry.segment_bytes() + sizeof(BellLine) * static_cast<size_t>(geometry.ranks));
+      "comm test",
+      geometry.segment_bytes() + sizeof(BellLine) * static_cast<size_t>(geometry.ranks));
   REQUIRE(segment.ok());
   auto mapping = segment->map();
   REQUIRE(mapping.ok());
@@ -36,14 +38,10 @@ base::ShmMapping memory_for(const ShmGeometry& geometry) {
 Result<void> drive(ShmOperation& operation, const ShmChannel& channel, base::Deadline deadline) {
   while (true) {
     switch (operation.step()) {
-      case Step::done:
-        return {};
-      case Step::failed:
-        return operation.error();
-      case Step::moved:
-        continue;
-      case Step::stuck:
-        break;
+      case Step::done: return {};
+      case Step::failed: return operation.error();
+      case Step::moved: continue;
+      case Step::stuck: break;
     }
     if (const auto failed = failure_of(channel)) {
       return *failed;
@@ -74,8 +72,7 @@ class Node {
       threads.emplace_back("rank", [&, rank] {
         ShmChannel channel = channel_of(memory_, geometry_, rank);
         body(rank, [&](const Call& call) {
-          auto operation =
-              start_shm_operation(call, channel, states_[static_cast<size_t>(rank)]);
+          auto operation = start_shm_operation(call, channel, states_[static_cast<size_t>(rank)]);
           return drive(*operation, channel, base::Deadline::in(std::chrono::seconds(30)));
         });
       });
@@ -181,8 +178,8 @@ TEST_CASE("reduce, broadcast, gather and scatter reach and leave their root") {
           Call call = call_of(Kind::reduce, in, out, count);
           call.root = root;
           CHECK(run(call).ok());
-          CHECK(out == (rank == root ? reduced(ranks, count, seed)
-                                     : std::vector<float>(count, -1.0F)));
+          CHECK(out ==
+                (rank == root ? reduced(ranks, count, seed) : std::vector<float>(count, -1.0F)));
 
           call.kind = Kind::broadcast;
           CHECK(run(call).ok());
@@ -237,8 +234,9 @@ TEST_CASE("all_gather, reduce_scatter and all_to_all with uneven counts") {
         CHECK(run(call).ok());
         const auto sum = reduced(ranks, total, seed);
         const auto before = std::accumulate(counts.begin(), counts.begin() + rank, int64_t{0});
-        CHECK(part == std::vector<float>(sum.begin() + before,
-                                         sum.begin() + before + static_cast<int64_t>(counts[self])));
+        CHECK(part ==
+              std::vector<float>(sum.begin() + before,
+                                 sum.begin() + before + static_cast<int64_t>(counts[self])));
 
         // Rank r sends to rank q counts[q] * (r + 1) elements: nobody knows the others' sizes.
         call = Call();
@@ -246,7 +244,8 @@ TEST_CASE("all_gather, reduce_scatter and all_to_all with uneven counts") {
         call.dtype = Dtype::f32;
         uint64_t received = 0;
         for (int r = 0; r < ranks; ++r) {
-          call.send_counts.push_back(counts[static_cast<size_t>(r)] * static_cast<uint64_t>(rank + 1));
+          call.send_counts.push_back(counts[static_cast<size_t>(r)] *
+                                     static_cast<uint64_t>(rank + 1));
           call.recv_counts.push_back(counts[self] * static_cast<uint64_t>(r + 1));
           received += call.recv_counts.back();
         }
@@ -322,8 +321,7 @@ TEST_CASE("a rank that is late is named when the limit is over, and the operatio
     std::vector<float> other(count);
     const Call call = call_of(Kind::all_reduce, in, out, count);
     auto operation = start_shm_operation(call, first, states[0]);
-    const auto late =
-        drive(*operation, first, base::Deadline::in(std::chrono::milliseconds(20)));
+    const auto late = drive(*operation, first, base::Deadline::in(std::chrono::milliseconds(20)));
     REQUIRE(!late.ok());
     CHECK(late.error().code() == Errc::timeout);
     CHECK(late.error().message().find("rank 1") != std::string::npos);
@@ -352,7 +350,8 @@ TEST_CASE("counters may wrap around") {
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back("rank", [&, rank] {
       ShmChannel channel = channel_of(memory, geometry, rank);
-      ShmSetState state = {.sequence = (uint64_t{1} << 32) - 2, .chunks = start,
+      ShmSetState state = {.sequence = (uint64_t{1} << 32) - 2,
+                           .chunks = start,
                            .others_done = (uint64_t{1} << 32) - 2};
       for (uint64_t i = 0; i < 20; ++i) {
         const uint64_t count = i % 2 == 0 ? 7000 : 3;

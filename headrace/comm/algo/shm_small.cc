@@ -22,19 +22,13 @@ uint64_t sum_before(const std::vector<uint64_t>& counts, int rank) {
 /// Elements that `rank` puts.
 uint64_t put_count(const Call& call, int rank, int ranks) {
   switch (call.kind) {
-    case Kind::barrier:
-      return 0;
-    case Kind::broadcast:
-      return rank == call.root ? call.count : 0;
-    case Kind::scatter:
-      return rank == call.root ? sum_before(call.counts, ranks) : 0;
-    case Kind::reduce_scatter:
-      return sum_before(call.counts, ranks);
+    case Kind::barrier: return 0;
+    case Kind::broadcast: return rank == call.root ? call.count : 0;
+    case Kind::scatter: return rank == call.root ? sum_before(call.counts, ranks) : 0;
+    case Kind::reduce_scatter: return sum_before(call.counts, ranks);
     case Kind::all_gather:
-    case Kind::gather:
-      return call.counts[static_cast<size_t>(rank)];
-    default:
-      return call.count;
+    case Kind::gather: return call.counts[static_cast<size_t>(rank)];
+    default: return call.count;
   }
 }
 
@@ -52,13 +46,10 @@ ShmSmall::ShmSmall(const Call& call, ShmChannel& channel, ShmSetState& state, si
 bool ShmSmall::waits_for(int other) const {
   switch (call_.kind) {
     case Kind::broadcast:
-    case Kind::scatter:
-      return other == call_.root;
+    case Kind::scatter: return other == call_.root;
     case Kind::reduce:
-    case Kind::gather:
-      return call_.root == channel_.rank();
-    default:
-      return true;
+    case Kind::gather: return call_.root == channel_.rank();
+    default: return true;
   }
 }
 
@@ -97,7 +88,7 @@ void ShmSmall::take() {
     copy_piece(call_.out, rank == call_.root ? call_.in : piece(call_.root), call_.count * element);
   } else if (call_.kind == Kind::scatter) {
     copy_piece(call_.out, piece(call_.root) + sum_before(call_.counts, rank) * element,
-         call_.counts[static_cast<size_t>(rank)] * element);
+               call_.counts[static_cast<size_t>(rank)] * element);
   } else if (call_.kind == Kind::all_gather || (call_.kind == Kind::gather && rank == call_.root)) {
     std::byte* to = call_.out;
     for (int r = 0; r < ranks; ++r) {

@@ -2,13 +2,13 @@
 // One-piece collectives: each rank puts all it has, then takes what it needs.
 #pragma once
 
-
 #include "headrace/comm/algo/shm_operation.h"
 
 namespace headrace::comm {
 
-/// Up to kInlineBytes the contribution shares the cache line of the flag, above it lies in the small
-/// slot of the same parity. Operations whose contributions are larger on any rank go in chunks.
+/// Up to kInlineBytes the contribution shares the cache line of the flag, above it lies in the
+/// small slot of the same parity. Operations whose contributions are larger on any rank go in
+/// chunks.
 class ShmSmall : public ShmOperation {
  public:
   /// `bytes`: the most that any rank puts.

@@ -30,7 +30,7 @@ uint32_t NodeBells::begin_sleep() const {
   return ticket;
 }
 
-void NodeBells::sleep(uint32_t ticket, base::Micros most) const {
+void NodeBells::doze(uint32_t ticket, base::Micros most) const {
   base::futex_wait(lines_[self_].rings, ticket, most);
 }
 

@@ -29,9 +29,9 @@ class NodeBells {
   /// Wake the sleeping threads of this rank.
   void ring_self() const;
 
-  /// To sleep: begin_sleep(), look once more whether there is nothing to do, sleep(), end_sleep().
+  /// To sleep: begin_sleep(), look once more whether there is nothing to do, doze(), end_sleep().
   uint32_t begin_sleep() const;
-  void sleep(uint32_t ticket, base::Micros most) const;
+  void doze(uint32_t ticket, base::Micros most) const;
   void end_sleep() const;
 
  private:

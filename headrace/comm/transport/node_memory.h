@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the ranks of a node share: one makes it and tells how to get at it, the others open it.
+// Memory that the ranks of a node share: one makes it and tells how to get at it, the others open
+// it.
 #pragma once
 
 #include <array>
@@ -19,9 +20,10 @@ struct MemoryOffer {
   std::array<uint64_t, 2> token = {};  ///< stands at its beginning too
 };
 
-/// Zeros at first, the same bytes in all processes that have it. It is the kernel's: when the last of
-/// them ends, however it does, it is gone. Others reach it as /proc/PID/fd/FD, which needs the same
-/// user and the same view of processes and no socket; the token proves that it is the one meant.
+/// Zeros at first, the same bytes in all processes that have it. It is the kernel's: when the last
+/// of them ends, however it does, it is gone. Others reach it as /proc/PID/fd/FD, which needs the
+/// same user and the same view of processes and no socket; the token proves that it is the one
+/// meant.
 class NodeMemory {
  public:
   static Result<NodeMemory> make(size_t bytes);

@@ -70,9 +70,9 @@ std::byte* ShmChannel::small_slot(int rank, uint64_t sequence) const {
 }
 
 std::byte* ShmChannel::chunk_slot(int rank, uint32_t chunk, int part) const {
-  const size_t index = static_cast<size_t>(chunk % geometry_.depth) *
-                           static_cast<size_t>(geometry_.ranks) +
-                       static_cast<size_t>(part);
+  const size_t index =
+      static_cast<size_t>(chunk % geometry_.depth) * static_cast<size_t>(geometry_.ranks) +
+      static_cast<size_t>(part);
   return of_rank(rank) + kPageBytes + pages(2 * geometry_.small_bytes) +
          index * geometry_.chunk_bytes;
 }

@@ -94,7 +94,9 @@ class ShmChannel {
   const NodeBells& bells() const { return bells_; }
 
  private:
-  std::byte* of_rank(int rank) const { return memory_ + header_bytes_ + rank_bytes_ * size_t(rank); }
+  std::byte* of_rank(int rank) const {
+    return memory_ + header_bytes_ + rank_bytes_ * size_t(rank);
+  }
 
   std::byte* memory_;
   ShmGeometry geometry_;

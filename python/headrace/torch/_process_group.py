@@ -47,7 +47,8 @@ _OPS = {
 }
 _OPS_BY_NUMBER = {int(kind): op for kind, op in _OPS.items()}
 
-class HeadraceWork(C10dWork):
+
+class HeadraceWork(C10dWork):  # type: ignore[misc]
     """A collective on its way; `after` puts results where they belong, once, when it is done."""
 
     def __init__(
@@ -165,8 +166,9 @@ def _seconds(options: Any) -> float | None:
     return seconds if seconds > 0 else None
 
 
-def _blocking(options: Any) -> bool:
-    return not getattr(options, "asyncOp", True)
+def _how(options: Any) -> dict[str, Any]:
+    """Keywords of every collective. A call that torch waits for at once runs on this thread."""
+    return {"blocking": not getattr(options, "asyncOp", True), "timeout": _seconds(options)}
 
 
 def _check_reducible(tensor: torch.Tensor, op: Any) -> None:
@@ -174,7 +176,7 @@ def _check_reducible(tensor: torch.Tensor, op: Any) -> None:
         raise Unsupported(f"headrace: {tensor.dtype} can be summed and averaged only")
 
 
-class HeadraceProcessGroup(ProcessGroup):
+class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
     """torch.distributed's process group over headrace's shared-memory collectives."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
@@ -193,14 +195,21 @@ class HeadraceProcessGroup(ProcessGroup):
             return bytes(store.get(key)).decode()
 
         self._context = comm.init(
-            rank, size, "headrace", 0, seconds, seconds, lambda key, value: store.set(key, value), store_get
+            rank,
+            size,
+            "headrace",
+            0,
+            seconds,
+            seconds,
+            lambda key, value: store.set(key, value),
+            store_get,
         )
         self._set = self._context.world
         self._waiter = Waiter()
 
     # What torch asks a process group for.
 
-    def getBackendName(self) -> str:  # noqa: N802
+    def getBackendName(self) -> str:
         return "headrace"
 
     def name(self) -> str:
@@ -212,19 +221,19 @@ class HeadraceProcessGroup(ProcessGroup):
     def size(self) -> int:
         return self._size
 
-    getRank = rank  # noqa: N815
-    getSize = size  # noqa: N815
+    getRank = rank
+    getSize = size
 
-    def setGroupName(self, name: str) -> None:  # noqa: N802
+    def setGroupName(self, name: str) -> None:
         self._name = name
 
-    def getGroupName(self) -> str:  # noqa: N802
+    def getGroupName(self) -> str:
         return self._name
 
-    def setGroupDesc(self, desc: str) -> None:  # noqa: N802
+    def setGroupDesc(self, desc: str) -> None:
         self._desc = desc
 
-    def getGroupDesc(self) -> str:  # noqa: N802
+    def getGroupDesc(self) -> str:
         return self._desc
 
     @property
@@ -270,12 +279,12 @@ class HeadraceProcessGroup(ProcessGroup):
         return self._reduce_like(
             _one(tensors, "allreduce"),
             options,
-            lambda memory, op: self._set.all_reduce(
-                memory, memory, op, blocking=_blocking(options), timeout=_seconds(options)
-            ),
+            lambda memory, op: self._set.all_reduce(memory, memory, op, **_how(options)),
         )
 
-    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> HeadraceWork:
+    def allreduce_coalesced(
+        self, tensors: Sequence[torch.Tensor], opts: Any = None
+    ) -> HeadraceWork:
         options = opts if opts is not None else dist.AllreduceCoalescedOptions()
         works = [self.allreduce([tensor], options) for tensor in tensors]
         return _Several(works, list(tensors))
@@ -284,18 +293,14 @@ class HeadraceProcessGroup(ProcessGroup):
         return self._reduce_like(
             _one(tensors, "reduce"),
             opts,
-            lambda memory, op: self._set.reduce(
-                memory, memory, opts.rootRank, op, blocking=_blocking(opts), timeout=_seconds(opts)
-            ),
+            lambda memory, op: self._set.reduce(memory, memory, opts.rootRank, op, **_how(opts)),
         )
 
     def broadcast(self, tensors: Any, opts: Any = None) -> HeadraceWork:
         options = opts if opts is not None else dist.BroadcastOptions()
         tensor = _one(tensors, "broadcast")
         flat = tensor.contiguous()
-        work = self._set.broadcast(
-            _bytes(flat), options.rootRank, blocking=_blocking(options), timeout=_seconds(options)
-        )
+        work = self._set.broadcast(_bytes(flat), options.rootRank, **_how(options))
         after = None if flat.data_ptr() == tensor.data_ptr() else lambda: tensor.copy_(flat)
         return self._done(work, [tensor], (tensor, flat), after)
 
@@ -308,9 +313,7 @@ class HeadraceProcessGroup(ProcessGroup):
         counts = [one.numel() * one.element_size() for one in out]
         flat = torch.empty(sum(counts), dtype=torch.uint8)
         source = tensor.contiguous()
-        work = self._set.all_gather_v(
-            _bytes(source), counts, _bytes(flat), blocking=_blocking(options), timeout=_seconds(options)
-        )
+        work = self._set.all_gather_v(_bytes(source), counts, _bytes(flat), **_how(options))
 
         def after() -> None:
             for one, part in zip(out, flat.split(counts), strict=True):
@@ -324,9 +327,7 @@ class HeadraceProcessGroup(ProcessGroup):
         options = opts if opts is not None else dist.AllgatherOptions()
         source = input.contiguous()
         flat = output if output.is_contiguous() else torch.empty_like(output.contiguous())
-        work = self._set.all_gather(
-            _bytes(source), _bytes(flat), blocking=_blocking(options), timeout=_seconds(options)
-        )
+        work = self._set.all_gather(_bytes(source), _bytes(flat), **_how(options))
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
@@ -354,12 +355,7 @@ class HeadraceProcessGroup(ProcessGroup):
         source = torch.cat(real)
         flat = torch.empty_like(_real(output).contiguous())
         work = self._set.reduce_scatter_v(
-            _memory(source),
-            [part.numel() for part in real],
-            _memory(flat),
-            op,
-            blocking=_blocking(options),
-            timeout=_seconds(options),
+            _memory(source), [part.numel() for part in real], _memory(flat), op, **_how(options)
         )
         return self._done(work, [output], (source, flat), lambda: _real(output).copy_(flat))
 
@@ -372,9 +368,7 @@ class HeadraceProcessGroup(ProcessGroup):
         source = _real(input).contiguous()
         real = _real(output)
         flat = real if real.is_contiguous() else torch.empty_like(real.contiguous())
-        work = self._set.reduce_scatter(
-            _memory(source), _memory(flat), op, blocking=_blocking(options), timeout=_seconds(options)
-        )
+        work = self._set.reduce_scatter(_memory(source), _memory(flat), op, **_how(options))
         after = None if flat is real else lambda: real.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
@@ -383,7 +377,9 @@ class HeadraceProcessGroup(ProcessGroup):
     def reduce_scatter_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> HeadraceWork:
-        works = [self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
+        works = [
+            self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)
+        ]
         return _Several(works, list(outputs))
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
@@ -411,7 +407,8 @@ class HeadraceProcessGroup(ProcessGroup):
                 return [total // self._size] * self._size
             if len(splits) != self._size or sum(splits) != rows:
                 raise InvalidArgument(
-                    f"headrace: all_to_all: splits {list(splits)} for {rows} rows and {self._size} ranks"
+                    f"headrace: all_to_all: splits {list(splits)} for {rows} rows, "
+                    f"{self._size} ranks"
                 )
             return [split * (total // rows if rows else 0) for split in splits]
 
@@ -420,8 +417,7 @@ class HeadraceProcessGroup(ProcessGroup):
             counts(source, input_split_sizes),
             _bytes(flat),
             counts(flat, output_split_sizes),
-            blocking=_blocking(options),
-            timeout=_seconds(options),
+            **_how(options),
         )
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
@@ -432,9 +428,7 @@ class HeadraceProcessGroup(ProcessGroup):
         receive = [one.numel() * one.element_size() for one in outputs]
         source = torch.cat([one.contiguous().view(-1).view(torch.uint8) for one in inputs])
         flat = torch.empty(sum(receive), dtype=torch.uint8)
-        work = self._set.all_to_all_v(
-            _bytes(source), send, _bytes(flat), receive, blocking=_blocking(options), timeout=_seconds(options)
-        )
+        work = self._set.all_to_all_v(_bytes(source), send, _bytes(flat), receive, **_how(options))
 
         def after() -> None:
             for one, part in zip(outputs, flat.split(receive), strict=True):
@@ -446,18 +440,16 @@ class HeadraceProcessGroup(ProcessGroup):
         tensor = _one(inputs, "gather")
         source = tensor.contiguous()
         out = outputs[0] if self._rank == opts.rootRank else []
-        flat = torch.empty(
-            source.numel() * source.element_size() * len(out), dtype=torch.uint8
-        )
-        work = self._set.gather(
-            _bytes(source), _bytes(flat), opts.rootRank, blocking=_blocking(opts), timeout=_seconds(opts)
-        )
+        flat = torch.empty(source.numel() * source.element_size() * len(out), dtype=torch.uint8)
+        work = self._set.gather(_bytes(source), _bytes(flat), opts.rootRank, **_how(opts))
 
         def after() -> None:
             for one, part in zip(out, flat.chunk(len(out)), strict=True):
                 one.copy_(part.view(one.dtype).view(one.shape))
 
-        return self._done(work, list(out), (source, flat), after if len(out) and flat.numel() else None)
+        return self._done(
+            work, list(out), (source, flat), after if len(out) and flat.numel() else None
+        )
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> HeadraceWork:
         output = _one(outputs, "scatter")
@@ -468,14 +460,12 @@ class HeadraceProcessGroup(ProcessGroup):
             if len(parts)
             else torch.empty(0, dtype=torch.uint8)
         )
-        work = self._set.scatter(
-            _bytes(source), _bytes(flat), opts.rootRank, blocking=_blocking(opts), timeout=_seconds(opts)
-        )
+        work = self._set.scatter(_bytes(source), _bytes(flat), opts.rootRank, **_how(opts))
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
     def barrier(self, opts: Any = None) -> HeadraceWork:
-        work = self._set.barrier(blocking=_blocking(opts), timeout=_seconds(opts))
+        work = self._set.barrier(**_how(opts))
         return self._done(work, [], None, None)
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> HeadraceWork:
@@ -518,8 +508,15 @@ class _Several(HeadraceWork):
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         if self._future is None:
             all_of = torch.futures.collect_all([work.get_future() for work in self._works])
-            self._future = all_of.then(lambda done: [f.wait() for f in done.wait()] and self._results)
+            self._future = all_of.then(
+                lambda done: [f.wait() for f in done.wait()] and self._results
+            )
         return self._future
+
+    def _results_of(self, all_of: torch.futures.Future[list[Any]]) -> list[torch.Tensor]:
+        for one in all_of.wait():
+            one.wait()  # raises its error
+        return self._results
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> HeadraceProcessGroup:

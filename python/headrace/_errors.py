@@ -93,6 +93,12 @@ class Busy(Error):
     code = "busy"
 
 
+class AuthFailed(Error, PermissionError):
+    """The other side of a connection did not prove that it knows the job's secret."""
+
+    code = "auth_failed"
+
+
 class InternalError(Error):
     """A bug in headrace, reported as an exception."""
 
@@ -115,6 +121,7 @@ BY_CODE: dict[str, type[Error]] = {
         ChildFailed,
         Unsupported,
         Busy,
+        AuthFailed,
         InternalError,
     )
 }

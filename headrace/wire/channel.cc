@@ -252,6 +252,11 @@ Result<bool> Channel::fill() {
     const ssize_t count = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
     if (count > 0) {
       take_descriptors(&message, &descriptors_);
+      if ((message.msg_flags & MSG_CTRUNC) != 0) {  // those that follow would be taken for it
+        return Error{Errc::io, peer_ +
+                                   " sent a descriptor that this process could not take; has it "
+                                   "too many open (ulimit -n)?"};
+      }
       if (descriptors_.size() > kDescriptorsMax) {
         return Error{Errc::corrupt, fmt::format("{} sent {} descriptors that nobody asked for",
                                                 peer_, descriptors_.size())};
@@ -381,9 +386,7 @@ Result<base::Fd> Channel::receive_descriptor(const base::Deadline& deadline) {
   }
   HR_TRY(next_of(true, deadline));
   if (descriptors_.empty()) {
-    return Error{Errc::io, peer_ +
-                               " sent a descriptor that this process could not take; has it too "
-                               "many open (ulimit -n)?"};
+    return Error{Errc::corrupt, peer_ + " announced a descriptor and sent none"};
   }
   base::Fd fd = std::move(descriptors_.front());
   descriptors_.pop_front();

@@ -65,7 +65,8 @@ class HR_API Channel {
   size_t buffered_bytes() const { return reader_.buffered_bytes(); }
 
   /// Unix only (`unsupported`): send a copy of a descriptor, in order with the messages, and take
-  /// one. The receiver must call receive_descriptor() where the sender called send_descriptor().
+  /// one. The receiver must call receive_descriptor() where the sender called send_descriptor();
+  /// else `mismatch`. A send_descriptor() that ends with `timeout` ends the channel.
   Result<void> send_descriptor(int fd, const base::Deadline& deadline);
   Result<base::Fd> receive_descriptor(const base::Deadline& deadline);
   /// Unix only: who is there. Its user is this process' or root's, the handshake has looked.

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -167,7 +168,7 @@ TEST_CASE("peers that are no headrace are told by what they do") {
       },
       &secret, base::Deadline::in(milliseconds(100)));
   CHECK(silent.code() == Errc::timeout);
-  CHECK(silent.message().find("within 100 ms") != std::string::npos);
+  CHECK(silent.message().find("it did not answer the handshake within") != std::string::npos);
 }
 
 TEST_CASE("bytes put into an authenticated connection from outside end it") {
@@ -244,6 +245,32 @@ TEST_CASE("descriptors that nobody asked for are closed, and too many end the co
     CHECK(!frame.ok());
   }
   CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("a process of another user is refused at a Unix socket, whatever it knows") {
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: only root can become another user");
+    return;
+  }
+  auto listener = Listener::bind(unix_endpoint());
+  REQUIRE(listener.ok());
+  const auto address = literal_addresses(listener->endpoint()).front();
+  const pid_t child = ::fork();
+  if (child == 0) {  // only what is safe after fork
+    char byte = 0;
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    const bool connected = ::setuid(65534) == 0 && ::connect(fd, address.get(), address.bytes) == 0;
+    ::_exit(connected && ::recv(fd, &byte, 1, 0) == 0 ? 0 : 1);
+  }
+  auto fd = listener->accept(in_time());
+  REQUIRE(fd.ok());
+  const auto refused = Channel::accept(*std::move(fd), {}, in_time());
+  int status = 0;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().code() == Errc::auth_failed);
+  CHECK(refused.error().message().find("belongs to user 65534") != std::string::npos);
 }
 
 TEST_CASE("a connection is given away for bytes without frames when none are under way") {

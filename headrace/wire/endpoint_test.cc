@@ -128,7 +128,7 @@ TEST_CASE("a server that is not up yet is waited for until the deadline and no l
   REQUIRE(!late.ok());
   CHECK(late.error().code() == Errc::timeout);
   CHECK(late.error().message().find(gone.text() + ": refused") != std::string::npos);
-  CHECK(late.error().message().find("tries within 200 ms") != std::string::npos);
+  CHECK(late.error().message().find("tries within") != std::string::npos);
 
   std::optional<Result<base::Fd>> client;
   base::Thread thread("client", [&] { client = connect(gone, in_time(), {.retry = true}); });

@@ -179,6 +179,9 @@ Result<StoreMessage> StoreClient::call(Call call, const base::Deadline& deadline
       if (status == StoreStatus::ok || status == StoreStatus::not_found) {
         return answer;
       }
+      if (status == StoreStatus::timeout && deadline.left() > 2 * kAnswerMargin) {
+        continue;  // the server's own bound for waits is shorter than the deadline
+      }
       return error_of(call, *answer, limit);
     }
     Error error = std::move(answer).error();

@@ -201,6 +201,17 @@ TEST_CASE("a wait ends as soon as its key comes from another client") {
   CHECK(waited->ok());
 }
 
+TEST_CASE("a deadline beyond the server's bound for waits is waited for all the same") {
+  StoreServerOptions options;
+  options.limits.wait_ms_max = 20;
+  const Job job(options);
+  StoreClient client = job.client();
+  const auto before = base::system_clock().monotonic();
+  CHECK(client.wait_count("x", 1, base::Deadline::in(milliseconds(400))).error().code() ==
+        Errc::timeout);
+  CHECK(base::system_clock().monotonic() - before >= milliseconds(250));
+}
+
 TEST_CASE("a key with a time to live goes without anybody asking") {
   const Job job;
   StoreClient client = job.client();

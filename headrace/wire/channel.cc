@@ -6,9 +6,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <vector>
 
 #include "headrace/base/check.h"
 #include "headrace/wire/socket_internal.h"
@@ -20,6 +23,7 @@ namespace {
 constexpr size_t kQueuedBytesMax = size_t{64} << 20;
 constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr uint16_t kDescriptorFrame = kFrameTypeReserved + 1;
+constexpr base::Micros kShakeMost = std::chrono::seconds(2);  // while other addresses are left
 constexpr size_t kDescriptorsMax = 16;  // that came and were not asked for yet
 
 bool is_unix(int fd) {
@@ -140,8 +144,7 @@ Result<bool> ChannelHandshake::advance() {
 
 Channel ChannelHandshake::finish() && {
   HR_CHECK(done_ && out_.empty(), "the handshake is not done");
-  const uint64_t generation = handshake_.peer_generation();
-  return Channel(std::move(fd_), std::move(peer_), handshake_.take_keys(), generation);
+  return Channel(std::move(fd_), std::move(peer_), std::move(handshake_));
 }
 
 namespace {
@@ -174,6 +177,40 @@ Result<Channel> Channel::connect(const Endpoint& endpoint, const HandshakeOption
   return shake(std::move(fd), Side::initiator, options, endpoint.text(), deadline);
 }
 
+Result<Channel> Channel::connect(std::span<const Endpoint> endpoints,
+                                 const HandshakeOptions& options, const base::Deadline& deadline,
+                                 const ConnectOptions& connect_options) {
+  std::vector<Endpoint> places(endpoints.begin(), endpoints.end());
+  std::optional<Error> first;
+  const auto failed = [&first](Error error) {
+    if (first.has_value()) {
+      first->add_note(error.message());
+    } else {
+      first = std::move(error);
+    }
+    return *first;
+  };
+  for (;;) {
+    auto connected = connect_first(places, deadline, connect_options);
+    if (!connected.ok()) {
+      return failed(std::move(connected).error());
+    }
+    const std::string peer = places[connected->index].text();
+    const bool last = places.size() == 1;
+    // A stranger that says nothing must not take the time of the others.
+    const auto limit = last ? deadline : base::Deadline::in(std::min(deadline.left(), kShakeMost));
+    auto channel = shake(std::move(connected->fd), Side::initiator, options, peer, limit);
+    if (channel.ok()) {
+      return channel;
+    }
+    Error error = failed(std::move(channel).error());
+    if (last) {
+      return error;
+    }
+    places.erase(places.begin() + static_cast<std::ptrdiff_t>(connected->index));
+  }
+}
+
 Result<Channel> Channel::accept(base::Fd fd, const HandshakeOptions& options,
                                 const base::Deadline& deadline) {
   const std::string peer = peer_text(fd.get());
@@ -182,11 +219,16 @@ Result<Channel> Channel::accept(base::Fd fd, const HandshakeOptions& options,
 
 // ---- messages ----
 
-Channel::Channel(base::Fd fd, std::string peer, SessionKeys keys, uint64_t peer_generation)
+Channel::Channel(base::Fd fd, std::string peer, Handshake handshake)
+    : Channel(std::move(fd), std::move(peer), handshake.take_keys()) {
+  peer_generation_ = handshake.peer_generation();
+  service_ = handshake.peer_service();
+}
+
+Channel::Channel(base::Fd fd, std::string peer, SessionKeys keys)
     : fd_(std::move(fd)),
       peer_(std::move(peer)),
       local_(is_unix(fd_.get())),
-      peer_generation_(peer_generation),
       sealer_(std::move(keys.send)),
       reader_(std::move(keys.receive)) {}
 

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "headrace/base/clock.h"
@@ -40,6 +41,12 @@ class HR_API Channel {
   /// endpoint in front; `auth_failed` also for a Unix peer of another user (root excepted).
   static Result<Channel> connect(const Endpoint& endpoint, const HandshakeOptions& options,
                                  const base::Deadline& deadline,
+                                 const ConnectOptions& connect_options = {});
+  /// Connect to a process that has several addresses. An address may lead somewhere else (every
+  /// machine has a 172.17.0.1): where the handshake fails, the other addresses are tried, and the
+  /// error is that of the first, with what became of the others as a note.
+  static Result<Channel> connect(std::span<const Endpoint> endpoints,
+                                 const HandshakeOptions& options, const base::Deadline& deadline,
                                  const ConnectOptions& connect_options = {});
   /// The other side: shake hands over a connection that a Listener gave.
   static Result<Channel> accept(base::Fd fd, const HandshakeOptions& options,
@@ -75,13 +82,15 @@ class HR_API Channel {
   int fd() const { return fd_.get(); }
   const std::string& peer() const { return peer_; }
   uint64_t peer_generation() const { return peer_generation_; }
+  Service service() const { return service_; }
   /// Give the connection away after the handshake, for bytes without frames. `busy` when messages
   /// wait in either direction.
   Result<base::Fd> release() &&;
 
  private:
   friend class ChannelHandshake;
-  Channel(base::Fd fd, std::string peer, SessionKeys keys, uint64_t peer_generation);
+  Channel(base::Fd fd, std::string peer, Handshake handshake);
+  Channel(base::Fd fd, std::string peer, SessionKeys keys);
   Result<bool> fill();
   Result<Frame> next_of(bool descriptor, const base::Deadline& deadline);
   Error closed(int error_number) const;
@@ -90,7 +99,8 @@ class HR_API Channel {
   base::Fd fd_;
   std::string peer_;
   bool local_;  // a Unix socket, which may bring descriptors
-  uint64_t peer_generation_;
+  uint64_t peer_generation_ = 0;
+  Service service_ = Service::store;
   FrameSealer sealer_;
   FrameReader reader_;
   std::string out_;

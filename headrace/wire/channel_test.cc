@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "headrace/base/thread.h"
 #include "headrace/wire/socket_internal.h"
@@ -142,6 +143,42 @@ TEST_CASE("a wrong secret is told within a second, and costs the listener one co
 
   CHECK(error.code() == Errc::auth_failed);
   CHECK(base::system_clock().monotonic() - before < seconds(1));
+}
+
+TEST_CASE("of a process' addresses the one is taken where the process is") {
+  const Secret secret = Secret::generate();
+  const Secret other = Secret::generate();
+  auto stranger = Listener::bind(Endpoint::tcp("127.0.0.1", 0));
+  auto meant = Listener::bind(Endpoint::tcp("127.0.0.1", 0));
+  REQUIRE(stranger.ok());
+  REQUIRE(meant.ok());
+  const HandshakeOptions options{.job_id = "job", .secret = &secret};
+  const auto serve = [](Listener* listener, const Secret* key, int count) {
+    for (int i = 0; i < count; ++i) {
+      auto fd = listener->accept(in_time());
+      if (fd.ok()) {
+        static_cast<void>(
+            Channel::accept(*std::move(fd), {.job_id = "job", .secret = key}, in_time()));
+      }
+    }
+  };
+  {
+    const std::vector<Endpoint> places = {stranger->endpoint(), free_port(), meant->endpoint()};
+    base::Thread wrong("wrong", [&] { serve(&*stranger, &other, 1); });
+    base::Thread right("right", [&] { serve(&*meant, &secret, 1); });
+    const auto channel = Channel::connect(places, options, in_time());
+    REQUIRE(channel.ok());
+    CHECK(channel->peer() == meant->endpoint().text());
+  }
+  auto another = Listener::bind(Endpoint::tcp("127.0.0.1", 0));
+  REQUIRE(another.ok());
+  const std::vector<Endpoint> places = {another->endpoint(), free_port()};
+  base::Thread wrong("wrong", [&] { serve(&*another, &other, 1); });
+  const auto none = Channel::connect(places, options, in_time());
+  REQUIRE(!none.ok());
+  CHECK(none.error().code() == Errc::auth_failed);
+  CHECK(none.error().message().find("note: connecting to " + places[1].text()) !=
+        std::string::npos);
 }
 
 TEST_CASE("peers that are no headrace are told by what they do") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connecting within a deadline: all addresses at once, and again while nobody is there yet.
+// Connecting within a deadline: one address after the other, and again while nobody is there yet.
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -21,14 +21,18 @@ constexpr size_t kAddressesMax = 64;
 // With retries no round may last to the deadline: one address that swallows packets would keep us
 // from asking the others again.
 constexpr base::Micros kRoundMost = std::chrono::seconds(3);
+// Addresses are tried one after the other when each ends, or after this time: what is reached in
+// vain would look like a scan of ports there, so the first that works is mostly the only one tried.
+constexpr base::Micros kHeadStart = std::chrono::milliseconds(25);
 
-/// One address that is tried. Without a descriptor it has ended, for `cause`.
+/// One address to try. Without a descriptor it has ended, or not begun, for `cause`.
 struct Attempt {
   size_t index = 0;
   std::string target;  // "10.0.0.5:4711", or "node-3:4711 at 10.0.0.5"
   base::Fd fd;
   std::string cause;
   int error_number = 0;
+  SocketAddress address = {};
 };
 
 /// How a round without a connection ended.
@@ -61,8 +65,8 @@ bool is_own_echo(int fd) {
 }
 
 /// Begin to connect; true when it is connected already.
-bool begin(const SocketAddress& address, const TcpOptions& tcp, Attempt* attempt) {
-  auto fd = open_socket(address);
+bool begin(const TcpOptions& tcp, Attempt* attempt) {
+  auto fd = open_socket(attempt->address);
   if (!fd.ok()) {
     attempt->cause = fd.error().message();
     return false;
@@ -71,7 +75,7 @@ bool begin(const SocketAddress& address, const TcpOptions& tcp, Attempt* attempt
     attempt->cause = tuned.error().message();
     return false;
   }
-  if (::connect(fd->get(), address.get(), address.bytes) == 0) {
+  if (::connect(fd->get(), attempt->address.get(), attempt->address.bytes) == 0) {
     attempt->fd = *std::move(fd);
     return true;
   }
@@ -145,48 +149,71 @@ Failure failure_of(const std::vector<Attempt>& attempts, base::Micros limit) {
   return failure;
 }
 
+struct Targets {
+  std::vector<Attempt> attempts;
+  bool found = false;              // an address; else
+  Errc missing = Errc::not_found;  // why there is none
+};
+
+/// All addresses of all endpoints, and those that have none with the reason.
+Targets targets_of(std::span<const Endpoint> endpoints, const base::Deadline& deadline) {
+  Targets targets;
+  std::vector<Attempt>& attempts = targets.attempts;
+  for (size_t index = 0; index < endpoints.size(); ++index) {
+    auto addresses = resolve(endpoints[index], deadline);
+    Attempt attempt;
+    attempt.index = index;
+    if (!addresses.ok()) {
+      targets.missing = addresses.error().code();
+      attempt.target = endpoints[index].text();
+      attempt.cause = addresses.error().message();
+      attempts.push_back(std::move(attempt));
+      continue;
+    }
+    for (size_t i = 0; i < addresses->size() && attempts.size() < kAddressesMax; ++i) {
+      const Endpoint numeric = endpoint_of((*addresses)[i]);
+      Attempt one;
+      one.index = index;
+      one.target = endpoints[index].text();
+      if (numeric != endpoints[index]) {
+        one.target += " at " + numeric.text();
+      }
+      one.address = (*addresses)[i];
+      one.cause = "not tried: no time was left";
+      attempts.push_back(std::move(one));
+      targets.found = true;
+    }
+  }
+  return targets;
+}
+
 /// Try all addresses of all endpoints once.
 std::optional<Connected> try_once(std::span<const Endpoint> endpoints,
                                   const base::Deadline& deadline, const TcpOptions& tcp,
                                   Failure* failure) {
   const base::Micros limit = deadline.left();
-  std::vector<Attempt> attempts;
-  bool all_unknown = true;
-  bool slow_name = false;
-  for (size_t index = 0; index < endpoints.size(); ++index) {
-    auto addresses = resolve(endpoints[index], deadline);
-    if (!addresses.ok()) {
-      slow_name = slow_name || addresses.error().code() == Errc::timeout;
-      attempts.push_back({.index = index,
-                          .target = endpoints[index].text(),
-                          .fd = {},
-                          .cause = addresses.error().message(),
-                          .error_number = 0});
-      continue;
+  Targets targets = targets_of(endpoints, deadline);
+  std::vector<Attempt>& attempts = targets.attempts;
+  const auto winner = [&attempts](size_t place) {
+    return Connected{.fd = std::move(attempts[place].fd), .index = attempts[place].index};
+  };
+  for (size_t next = 0; next < attempts.size(); ++next) {
+    const bool has_address = attempts[next].address.bytes > 0;
+    if (has_address && begin(tcp, &attempts[next]) && finish(&attempts[next])) {
+      return winner(next);
     }
-    all_unknown = false;
-    for (const SocketAddress& address : *addresses) {
-      if (attempts.size() >= kAddressesMax) {
-        break;
-      }
-      std::string target = endpoints[index].text();
-      if (const Endpoint numeric = endpoint_of(address); numeric != endpoints[index]) {
-        target += " at " + numeric.text();
-      }
-      Attempt attempt{
-          .index = index, .target = std::move(target), .fd = {}, .cause = {}, .error_number = 0};
-      if (begin(address, tcp, &attempt) && finish(&attempt)) {
-        return Connected{.fd = std::move(attempt.fd), .index = index};
-      }
-      attempts.push_back(std::move(attempt));
+    const bool last = next + 1 == attempts.size();
+    const auto until = last ? deadline : base::Deadline::in(std::min(deadline.left(), kHeadStart));
+    if (const auto place = wait_first(&attempts, until)) {
+      return winner(*place);
     }
-  }
-  if (const auto place = wait_first(&attempts, deadline)) {
-    return Connected{.fd = std::move(attempts[*place].fd), .index = attempts[*place].index};
+    if (deadline.passed()) {
+      break;
+    }
   }
   *failure = failure_of(attempts, limit);
-  if (all_unknown) {
-    failure->code = slow_name ? Errc::timeout : Errc::not_found;
+  if (!targets.found) {
+    failure->code = targets.missing;
   }
   return std::nullopt;
 }

@@ -97,8 +97,9 @@ struct Connected {
 /// `retry` the code is `timeout` and the message ends with the last cause.
 HR_API Result<base::Fd> connect(const Endpoint& endpoint, const base::Deadline& deadline,
                                 const ConnectOptions& options = {});
-/// Connect to the one of several addresses of the same process that answers first: all are tried at
-/// once. An error names each with its cause. At most 64 addresses, names' included, are tried.
+/// Connect to the one of several addresses of the same process that answers first. Each is tried as
+/// soon as those before it have failed, at the latest 25 ms after the one before. An error names
+/// each with its cause. At most 64 addresses, names' included, are tried.
 HR_API Result<Connected> connect_first(std::span<const Endpoint> endpoints,
                                        const base::Deadline& deadline,
                                        const ConnectOptions& options = {});

@@ -78,7 +78,8 @@ Handshake::Handshake(Side side, const HandshakeOptions& options, const Nonce& no
       options_(options),
       key_(options.secret != nullptr ? options.secret->copy() : no_secret()),
       secured_(options.secret != nullptr),
-      nonce_(nonce) {
+      nonce_(nonce),
+      peer_service_(options.service) {
   options_.secret = nullptr;
 }
 
@@ -200,7 +201,7 @@ void Handshake::derive(std::string_view initiator_nonce, std::string_view accept
 
 void Handshake::on_hello(Step* step) {
   const auto flags = get<uint8_t>(message_, 8);
-  const auto service = static_cast<Service>(get<uint8_t>(message_, 9));
+  peer_service_ = static_cast<Service>(get<uint8_t>(message_, 9));
   const std::string_view nonce = std::string_view(message_).substr(16, 16);
   peer_generation_ = get<uint64_t>(message_, 32);
   const std::string job_id = message_.substr(kHelloBytes);
@@ -223,7 +224,8 @@ void Handshake::on_hello(Step* step) {
   derive(nonce, text_of(nonce_));
 
   // Told only to who has proved itself; the reason here is for our own log.
-  if (service != options_.service) {
+  const bool known = peer_service_ >= Service::store && peer_service_ <= Service::agent;
+  if (options_.any_service ? !known : peer_service_ != options_.service) {
     verdict_ = other_service;
   } else if (job_id != options_.job_id) {
     verdict_ = other_job;

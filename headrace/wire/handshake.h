@@ -33,6 +33,7 @@ struct HandshakeOptions {
   Service service = Service::store;
   std::string job_id = {};         ///< at most 255 bytes; both sides must have the same
   uint64_t generation = 0;         ///< of the membership; both sides must have the same
+  bool any_service = false;        ///< acceptor: take any, and ask peer_service() which it is
   bool any_generation = false;     ///< acceptor: take any
   bool full = false;               ///< acceptor: after the proof say that there is no room (`busy`)
   const Secret* secret = nullptr;  ///< borrowed until the connection is made; null: none, insecure
@@ -80,6 +81,8 @@ class HR_API Handshake {
   /// What the other side said of itself. For an initiator the acceptor's, which may be 0 when it
   /// takes any. REQUIRES done.
   uint64_t peer_generation() const { return peer_generation_; }
+  /// What the connection is for: what the initiator wants. REQUIRES done.
+  Service peer_service() const { return peer_service_; }
 
  private:
   enum class State : uint8_t { start, hello, challenge, proof, verdict, done, failed };
@@ -105,6 +108,7 @@ class HR_API Handshake {
   std::string transcript_;  // hello and the challenge up to its proof, as sent
   std::string acceptor_proof_;
   uint64_t peer_generation_ = 0;
+  Service peer_service_;
   uint16_t verdict_ = 0;
   bool heard_ = false;
   std::optional<SessionKeys> keys_;

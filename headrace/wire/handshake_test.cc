@@ -205,6 +205,15 @@ TEST_CASE("another job, generation or service is a mismatch that both sides can 
   CHECK(outcome.initiator == "mismatch");
   CHECK(outcome.acceptor_text == "it wants the service data, this is store");
 
+  HandshakeOptions several = base;
+  several.any_service = true;
+  Handshake asking = make(Side::initiator, other);
+  Handshake taking = make(Side::acceptor, several);
+  CHECK(talk(asking, taking).acceptor == "done");
+  CHECK(taking.peer_service() == Service::data);
+  other.service = static_cast<Service>(9);
+  CHECK(talk(other, several).acceptor == "mismatch");
+
   other = base;
   other.generation = 9;
   HandshakeOptions any = base;

@@ -90,8 +90,6 @@ Result<void> StoreClient::reconnect(const base::Deadline& deadline) {
   const HandshakeOptions handshake{.service = Service::store,
                                    .job_id = options_.job_id,
                                    .generation = options_.generation,
-                                   .any_generation = false,
-                                   .full = false,
                                    .secret = secret_.has_value() ? &*secret_ : nullptr};
   Backoff backoff(kPauseFirst, kPauseMost);
   std::string before;  // why the try before the last one ended

@@ -22,6 +22,7 @@ std::string_view errc_name(Errc code) {
     case Errc::unsupported: return "unsupported";
     case Errc::busy: return "busy";
     case Errc::peer_dead: return "peer_dead";
+    case Errc::auth_failed: return "auth_failed";
     case Errc::internal: return "internal";
   }
   return "internal";

@@ -6,6 +6,7 @@ Importing this package imports no framework; each one lives behind its own submo
 
 from headrace._errors import (
     AlreadyExists,
+    AuthFailed,
     Busy,
     Cancelled,
     ChildFailed,
@@ -26,6 +27,7 @@ from headrace._version import __version__
 
 __all__ = [
     "AlreadyExists",
+    "AuthFailed",
     "Busy",
     "Cancelled",
     "ChildFailed",

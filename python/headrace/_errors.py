@@ -99,6 +99,12 @@ class PeerDead(Error):
     code = "peer_dead"
 
 
+class AuthFailed(Error, PermissionError):
+    """The other side of a connection did not prove that it knows the job's secret."""
+
+    code = "auth_failed"
+
+
 class InternalError(Error):
     """A bug in headrace, reported as an exception."""
 
@@ -122,6 +128,7 @@ BY_CODE: dict[str, type[Error]] = {
         Unsupported,
         Busy,
         PeerDead,
+        AuthFailed,
         InternalError,
     )
 }

@@ -5,7 +5,6 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -48,9 +47,9 @@ struct Memory {
   hc::Buffer out() const { return {reinterpret_cast<void*>(address), count, dtype}; }
 };
 
-/// Ends of works by the number their front gave them, for one thread of Python to take: the GIL is
-/// taken once for all that have gathered, never on a thread of ours.
-class Completions {
+/// Ends of works by the number their front gave them. Owned by C++ alone: works that end on threads
+/// of ours hold it, and what they let go of must not need the GIL.
+class CompletionQueue {
  public:
   void push(int64_t number, const Result<void>& how) {
     base::MutexLock lock(mutex_);
@@ -80,6 +79,28 @@ class Completions {
   std::vector<std::pair<int64_t, std::optional<Error>>> ended_ HR_GUARDED_BY(mutex_);
 };
 
+/// For one thread of Python to take from: the GIL is taken once for all that have gathered.
+struct Completions {
+  std::shared_ptr<CompletionQueue> queue = std::make_shared<CompletionQueue>();
+};
+
+/// Closes without the GIL: a thread that it waits for may be about to take it.
+class ContextHolder {
+ public:
+  explicit ContextHolder(std::unique_ptr<hc::Context> context) : context_(std::move(context)) {}
+  ContextHolder(ContextHolder&&) = default;
+  ContextHolder& operator=(ContextHolder&&) = delete;
+  ~ContextHolder() {
+    const nb::gil_scoped_release release;
+    context_.reset();
+  }
+  hc::Context& operator*() const { return *context_; }
+  hc::Context* operator->() const { return context_.get(); }
+
+ private:
+  std::unique_ptr<hc::Context> context_;
+};
+
 nb::object exception_of(const Error& error) {
   const nb::object errors = nb::module_::import_("headrace._errors");
   const nb::object type = errors.attr("BY_CODE")[std::string(errc_name(error.code())).c_str()];
@@ -106,11 +127,15 @@ hc::StoreTable store_of(const nb::callable& set, const nb::callable& get) {
   };
 }
 
-std::unique_ptr<hc::Context> make_context(const hc::Config& config, const nb::callable& set,
-                                          const nb::callable& get) {
+ContextHolder make_context(const hc::Config& config, const nb::callable& set,
+                           const nb::callable& get) {
   const hc::StoreTable store = store_of(set, get);
-  const nb::gil_scoped_release release;
-  return or_throw(hc::Context::init(config, store));
+  std::optional<Result<std::unique_ptr<hc::Context>>> made;
+  {
+    const nb::gil_scoped_release release;
+    made = hc::Context::init(config, store);
+  }
+  return ContextHolder(or_throw(*std::move(made)));
 }
 
 hc::Options options_of(const std::string& name, bool blocking, std::optional<double> timeout,
@@ -252,15 +277,15 @@ void bind_process_set(nb::module_& m) {
 void bind_work(nb::module_& m) {
   nb::class_<Completions>(m, "Completions", "Ends of works, for one thread to take.")
       .def(nb::init<>())
-      .def("close", &Completions::close)
-      .def("closed", &Completions::closed)
+      .def("close", [](Completions& c) { c.queue->close(); })
+      .def("closed", [](Completions& c) { return c.queue->closed(); })
       .def(
           "take",
           [](Completions& c, double limit) {
             std::vector<std::pair<int64_t, std::optional<Error>>> taken;
             {
               const nb::gil_scoped_release release;
-              taken = c.take(milliseconds_of(limit));
+              taken = c.queue->take(milliseconds_of(limit));
             }
             nb::list out;
             for (const auto& [number, error] : taken) {
@@ -286,26 +311,30 @@ void bind_work(nb::module_& m) {
       .def("sequence", &hc::Work::sequence)
       .def(
           "notify",
-          [](const hc::Work& work, const std::shared_ptr<Completions>& to, int64_t number) {
-            work.on_done([to, number](const Result<void>& how) { to->push(number, how); });
+          [](const hc::Work& work, const Completions& to, int64_t number) {
+            work.on_done(
+                [queue = to.queue, number](const Result<void>& how) { queue->push(number, how); });
           },
           "completions"_a, "number"_a);
 }
 
 void bind_context(nb::module_& m) {
-  nb::class_<hc::Context>(m, "Context", "This process as one of the ranks of a job.")
-      .def_prop_ro("world", &hc::Context::world, nb::rv_policy::reference_internal)
+  nb::class_<ContextHolder>(m, "Context", "This process as one of the ranks of a job.")
+      .def_prop_ro(
+          "world", [](const ContextHolder& c) -> hc::ProcessSet& { return c->world(); },
+          nb::rv_policy::reference_internal)
       .def(
           "split",
-          [](hc::Context& context, hc::ProcessSet& of, int color, int key) {
+          [](ContextHolder& context, hc::ProcessSet& of, int color, int key) {
             const nb::gil_scoped_release release;
-            return or_throw(context.split(of, color, key));
+            return or_throw(context->split(of, color, key));
           },
           "parent"_a, "color"_a, "key"_a, nb::keep_alive<0, 1>())
-      .def_prop_ro("local_rank", [](const hc::Context& c) { return c.topology().local_rank; })
-      .def_prop_ro("local_size", [](const hc::Context& c) { return c.topology().local_world_size; })
-      .def_prop_ro("node_rank", [](const hc::Context& c) { return c.topology().node_rank; })
-      .def_prop_ro("nodes", [](const hc::Context& c) { return c.topology().nodes; });
+      .def_prop_ro("local_rank", [](const ContextHolder& c) { return c->topology().local_rank; })
+      .def_prop_ro("local_size",
+                   [](const ContextHolder& c) { return c->topology().local_world_size; })
+      .def_prop_ro("node_rank", [](const ContextHolder& c) { return c->topology().node_rank; })
+      .def_prop_ro("nodes", [](const ContextHolder& c) { return c->topology().nodes; });
   m.def(
       "init",
       [](int rank, int world_size, const std::string& job, uint64_t generation, double timeout,

@@ -175,8 +175,11 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
 
   // The first rank of each set makes its memory; all hear of all offers.
   const bool leads = color >= 0 && members.front() == self;
-  const size_t bytes = ShmGeometry::choose(static_cast<int>(members.size())).segment_bytes();
-  auto memory = leads ? NodeMemory::make(bytes) : Result<NodeMemory>(Error{Errc::internal, ""});
+  Result<NodeMemory> memory = Error{Errc::internal, "comm: no memory of a set was asked for"};
+  if (leads) {
+    const auto ranks = static_cast<int>(members.size());
+    memory = NodeMemory::make(ShmGeometry::choose(ranks).segment_bytes());
+  }
   Entry mine = {color, key, {}, leads && !memory.ok() ? 1 : 0};
   if (leads && memory.ok()) {
     mine.offer = memory->offer();

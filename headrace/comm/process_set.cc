@@ -41,6 +41,12 @@ Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer
   if (buffer.data == nullptr && count > 0) {
     return bad(call, fmt::format("{} has no memory", which));
   }
+  if (reinterpret_cast<uintptr_t>(buffer.data) % dtype_bytes(buffer.dtype) != 0) {
+    return bad(call,
+               fmt::format("{} does not begin at a multiple of {} bytes, the size of {}; copy "
+                           "it to memory that does",
+                           which, dtype_bytes(buffer.dtype), dtype_name(buffer.dtype)));
+  }
   return {};
 }
 
@@ -110,6 +116,9 @@ Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& op
   call.op = op;
   Result<void> good = check_reducible(in.dtype, op);
   if (good.ok()) {
+    good = check_buffer(call, "in", in, in.count);
+  }
+  if (good.ok()) {
     good = check_buffer(call, "out", out, in.count);
   }
   return good.ok() ? state_->submit(std::move(call), options)
@@ -121,6 +130,9 @@ Work ProcessSet::reduce(ConstBuffer in, Buffer out, int root, Op op, const Optio
   call.op = op;
   call.root = root;
   Result<void> good = check_reducible(in.dtype, op);
+  if (good.ok()) {
+    good = check_buffer(call, "in", in, in.count);
+  }
   if (good.ok() && root == rank()) {
     good = check_buffer(call, "out", out, in.count);
   }

@@ -140,6 +140,10 @@ TEST_CASE("a bad call fails here at once and leaves the set alone") {
     const uint64_t counts[] = {1};
     refused(set.all_gather_v(buffer(three), counts, buffer(four)), "1 counts for 2 ranks");
     refused(set.reduce_scatter(buffer(three), buffer(four), Op::sum), "in has 3 elements");
+    std::vector<std::byte> bytes(64);
+    const auto odd = reinterpret_cast<uintptr_t>(bytes.data()) % 4 == 0 ? 1U : 0U;
+    refused(set.all_reduce(Buffer{bytes.data() + odd, 4, Dtype::f32}, Op::sum),
+            "in does not begin at a multiple of 4 bytes");
     CHECK(set.barrier({.blocking = true}).wait().ok());
   });
 }

@@ -112,12 +112,13 @@ void SetQueue::look_for_failure() {
 }
 
 std::optional<Error> SetQueue::failure_of_current() {
-  const Call& call = current_->call;
+  const WorkState& work = *current_;
   const int missing = operation_->missing();
-  const auto text = [&] {
+  const auto text = [&work] {
+    const Call& call = work.call;
     return fmt::format("comm: {} (operation {})",
                        describe(call.kind, call.op, call.dtype, call.count, call.root, call.name),
-                       current_->sequence);
+                       work.sequence);
   };
   if (missing >= 0 && closed(missing)) {
     // What it has put before closing is seen by the step after this look.
@@ -126,7 +127,7 @@ std::optional<Error> SetQueue::failure_of_current() {
                    fmt::format("{}: rank {} has closed the process set", text(), missing)};
     }
   }
-  if (current_->deadline.passed()) {
+  if (work.deadline.passed()) {
     return Error{Errc::timeout,
                  fmt::format("{} reached its time limit: waited for rank {}", text(), missing)};
   }

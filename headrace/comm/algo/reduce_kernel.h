@@ -40,7 +40,7 @@ Result<void> check_reducible(Dtype dtype, Op op);
 
 /// out[i] = scale * T(sources[0][i], ..., sources[n-1][i]) for i in [0, count). n >= 1. `out` may
 /// be one of the sources when both types are the same, and must not overlap them otherwise.
-/// Pointers need no alignment.
+/// Pointers are aligned to their elements.
 void reduce_tree(const Reduction& what, std::span<const std::byte* const> sources, std::byte* out,
                  size_t count);
 

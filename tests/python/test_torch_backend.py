@@ -68,3 +68,17 @@ def test_different_calls_are_told_with_both_descriptions(ranks: Ranks) -> None:
         assert text.startswith("Mismatch: comm: operation 1 is all_reduce(sum) float32[1")
         assert "float32[10]" in text
         assert "float32[11]" in text
+
+
+def test_the_example_trains_under_torchrun(reference_python: Path, source_root: Path) -> None:
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ended = subprocess.run(
+        [reference_python, *launch, source_root / "examples/torch_ddp/train.py"],
+        env={**os.environ, "PYTHONPATH": str(source_root / "python"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert ended.stdout == "2 ranks, loss 0.000000\n"

@@ -136,21 +136,27 @@ Result<void> Replay::begin(std::string_view payload) {
 }
 
 /// An output that is not in the journal, as far as the run's folder has it.
-Result<void> Replay::fill_in(Outcome* outcome) {
+Result<bool> Replay::fill_in(Outcome* outcome) {
+  if (outcome->output_kept) {
+    return true;
+  }
   if (outcome->output_key.empty() || options_.run_folder.empty()) {
-    return {};
+    return false;
   }
   if (!secret_outputs_) {
     HR_TRY(secret_outputs_, read_secret_outputs(options_.run_folder));
   }
-  if (const auto found = secret_outputs_->find(outcome->output_key);
-      found != secret_outputs_->end()) {
-    outcome->output = found->second;
-    if (!secrets_problem_.empty()) {  // what is secret in it cannot be told from the rest
-      outcome->output = untold(parse_json(found->second).value_or(Json())).dump();
-    }
+  const auto found = secret_outputs_->find(outcome->output_key);
+  if (found == secret_outputs_->end()) {
+    ++outputs_lost_;
+    return false;
   }
-  return {};
+  outcome->output = found->second;
+  if (!secrets_problem_.empty()) {  // what is secret in it cannot be told from the rest
+    outcome->output = untold(parse_json(found->second).value_or(Json())).dump();
+    return false;
+  }
+  return true;
 }
 
 void Replay::note_earlier(const AttemptEnded& attempt, base::Micros now) {
@@ -173,6 +179,15 @@ std::shared_ptr<const EarlierWorks> Replay::earlier() {
     }
   }
   return std::make_shared<const EarlierWorks>(earlier_);
+}
+
+std::string Replay::outputs_problem() const {
+  return outputs_lost_ == 0
+             ? ""
+             : fmt::format(
+                   "{} lacks secure outputs ({}) of attempts that had succeeded; what needs "
+                   "them cannot be told, and a resume runs it again",
+                   (options_.run_folder / "secrets.outputs").string(), outputs_lost_);
 }
 
 bool Replay::items_succeeded() const {
@@ -211,9 +226,9 @@ Result<void> Replay::on_record(uint8_t type, std::string_view payload) {
     header_.circuit_breaker = header_.circuit_breaker && resumed->circuit_breaker;
     ++resumes_;
   } else if (auto* attempt = std::get_if<AttemptEnded>(&event->body); attempt != nullptr) {
-    HR_TRY(fill_in(&attempt->outcome));
+    HR_TRY(const bool output_is_there, fill_in(&attempt->outcome));
     if (options_.keep_outcomes && attempt->outcome.kind == Outcome::Kind::succeeded &&
-        attempt->outcome.output_kept && !engine_->follows_failure(attempt->attempt)) {
+        output_is_there && !engine_->follows_failure(attempt->attempt)) {
       finished_.insert_or_assign({decoder_.attempt_path(), attempt->outcome.digest},
                                  attempt->outcome);
     }
@@ -222,7 +237,10 @@ Result<void> Replay::on_record(uint8_t type, std::string_view payload) {
     note_earlier(*attempt, event->now);
   }
   actions_.clear();
-  HR_TRY(engine_->step(*std::move(event), &actions_));
+  if (auto taken = engine_->step(*std::move(event), &actions_); !taken.ok()) {
+    return outputs_lost_ == 0 ? std::move(taken).error()
+                              : std::move(taken.error().add_note(outputs_problem()));
+  }
   if (options_.on_report) {
     for (const Report& report : actions_.reports) {
       options_.on_report(report);

@@ -61,11 +61,14 @@ class Replay {
   base::Micros last_event() const { return last_event_; }
   /// Why the run's secrets could not be had; empty when they could, or there are none.
   const std::string& secrets_problem() const { return secrets_problem_; }
+  /// What is missing of the secure outputs; empty when all are there.
+  std::string outputs_problem() const;
 
  private:
   Result<void> begin(std::string_view payload);
   Result<Json> take_secrets();
-  Result<void> fill_in(Outcome* outcome);
+  /// Whether the output is there: kept in the journal, or found among the secure ones.
+  Result<bool> fill_in(Outcome* outcome);
   void note_earlier(const AttemptEnded& attempt, base::Micros now);
 
   ReplayOptions options_;
@@ -81,6 +84,7 @@ class Replay {
   int restarts_ = 0;
   int slots_ = 0;
   std::string secrets_problem_;
+  int outputs_lost_ = 0;
   base::Micros last_event_{0};
   std::optional<std::map<std::string, std::string>> secret_outputs_;  ///< by key; read when needed
 };

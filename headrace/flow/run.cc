@@ -243,6 +243,9 @@ Result<RunResult> resume_run(const ResumeRequest& request, const RunOptions& giv
                                       " holds an empty journal: the run never began; start it "
                                       "again with headrace flow run"};
   }
+  if (const std::string problem = replay.outputs_problem(); !problem.empty()) {
+    base::log_warning("flow: " + problem);
+  }
   HR_TRY(const Changed document, compare_document(replay.header(), request));
   Engine& engine = replay.engine();
   // A pipeline may succeed in spite of failed items: a later activity waited for Completed.

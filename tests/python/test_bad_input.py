@@ -404,6 +404,18 @@ def test_rows_of_one_stamp_can_be_resolved_as_the_message_says(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("name", ["pipe.csv", "pipe.parquet", "pipe.jsonl"])
+def test_a_pipe_is_no_table_and_is_not_waited_for(
+    run_headrace: Run, tmp_path: Path, name: str
+) -> None:
+    os.mkfifo(tmp_path / name)
+
+    done = run_headrace("lake", "inspect", name, cwd=tmp_path, timeout=20)
+
+    assert done.returncode == 2
+    assert f"{name}: this is no regular file" in done.stderr
+
+
 def test_when_every_item_fails_nothing_is_written(
     run_headrace: Run, made: Made, tmp_path: Path
 ) -> None:

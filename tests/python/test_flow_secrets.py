@@ -408,6 +408,50 @@ def test_what_failed_behind_a_secure_output_can_be_run_again(
     assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
 
 
+@pytest.mark.parametrize("secure", ["said", "held"])
+@pytest.mark.parametrize("loop", [True, False])
+def test_what_succeeded_with_a_secure_output_is_not_run_again(
+    run_headrace: Run, tmp_path: Path, secure: str, loop: bool
+) -> None:
+    """Whether the output is said to be secure or holds a secret of the run."""
+    got, go = tmp_path / "got", tmp_path / "go"
+    value = "@{pipeline().parameters.token}" if secure == "held" else "1"
+    command = f'echo $HEADRACE_ITEM >> {got}; echo \'##headrace-output {{"k": "{value}"}}\''
+    policy = {"secureOutput": True} if secure == "said" else {}
+    work = custom("Work", command, policy=policy)
+    late = custom("Late", f"test -e {go}", dependsOn=[
+        {"activity": "Work", "dependencyConditions": ["Succeeded"]}
+    ])  # fmt: skip
+    activities = [work, late]
+    if loop:
+        typed = {"items": ["a", "b"], "activities": activities}
+        activities = [{"name": "each", "type": "ForEach", "typeProperties": typed}]
+    write(
+        tmp_path,
+        *activities,
+        parameters={"token": {"type": "SecureString", "defaultValue": SECRET}},
+    )
+    assert run(run_headrace, tmp_path).returncode == 1
+    assert len(got.read_text().splitlines()) == (2 if loop else 1)
+    go.touch()
+
+    done = run_headrace("flow", "resume", "run", "--retry-failed", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(got.read_text().splitlines()) == (2 if loop else 1)
+    assert leaks(run_headrace, tmp_path, done.stdout, done.stderr) == []
+
+
+def test_lost_secure_outputs_are_named(run_headrace: Run, tmp_path: Path) -> None:
+    control_over_a_secret(tmp_path, "true")
+    assert run(run_headrace, tmp_path).returncode == 0
+    (tmp_path / "run/secrets.outputs").unlink()
+
+    for words in (["status", "run"], ["resume", "run", "--retry-failed"]):
+        done = run_headrace("flow", *words, cwd=tmp_path)
+        assert "run/secrets.outputs lacks secure outputs (1)" in done.stderr, words
+
+
 def test_what_a_loop_makes_of_its_items_secure_outputs_is_not_told(
     run_headrace: Run, tmp_path: Path
 ) -> None:

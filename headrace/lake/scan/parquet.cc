@@ -278,18 +278,18 @@ bool begins_as_parquet(const Storage& storage, const std::string& path,
 Result<std::shared_ptr<const ParquetFile>> ParquetFile::open(const Storage& storage,
                                                              const std::string& path, int64_t bytes,
                                                              const ByteCounter& counter) {
-  if (bytes == 0) {
-    return told(
-        Error{Errc::corrupt, path + ": the file is empty; a Parquet file has 12 bytes at least"});
-  }
   auto opened = reading(path, [&]() -> Result<std::shared_ptr<const ParquetFile>> {
     HR_TRY(auto file, storage.state().open(path, counter));
+    if (bytes == 0) {
+      return told(
+          Error{Errc::corrupt, path + ": the file is empty; a Parquet file has 12 bytes at least"});
+    }
     const auto reader = parquet::ParquetFileReader::Open(file, reader_properties());
     auto out = std::make_shared<ArrowParquetFile>(storage, path, reader->metadata());
     HR_TRY(out->learn());
     return std::shared_ptr<const ParquetFile>(std::move(out));
   });
-  const bool damaged = !opened.ok() && opened.error().code() == Errc::corrupt;
+  const bool damaged = bytes > 0 && !opened.ok() && opened.error().code() == Errc::corrupt;
   if (damaged && !begins_as_parquet(storage, path, counter)) {
     return Error{Errc::corrupt, path +
                                     ": it does not begin with PAR1 and so is no Parquet file; "

@@ -169,6 +169,16 @@ arrow::Status arrow_status(const Error& error) {
 
 Result<std::shared_ptr<arrow::io::RandomAccessFile>> Storage::State::open(
     const std::string& path, ByteCounter counter) const {
+  // A pipe has no beginning to come back to, and opening one would wait for whoever writes.
+  std::error_code code;
+  const auto status = std::filesystem::status(path, code);
+  if (system->type_name() == "local" && std::filesystem::exists(status) &&
+      !std::filesystem::is_regular_file(status)) {
+    return Error{Errc::invalid_argument,
+                 path +
+                     ": this is no regular file, and tables are read more than once; write what "
+                     "it holds to a file and name that"};
+  }
   HR_ARROW(auto file, system->OpenInputFile(path), path);
   return std::shared_ptr<arrow::io::RandomAccessFile>(
       std::make_shared<CountingFile>(std::move(file), std::move(counter)));

@@ -21,6 +21,8 @@ std::string_view errc_name(Errc code) {
     case Errc::child_failed: return "child_failed";
     case Errc::unsupported: return "unsupported";
     case Errc::busy: return "busy";
+    case Errc::peer_dead: return "peer_dead";
+    case Errc::auth_failed: return "auth_failed";
     case Errc::internal: return "internal";
   }
   return "internal";

@@ -30,6 +30,8 @@ enum class Errc : uint8_t {
   child_failed,      ///< a process we own ended badly; `origin` says how
   unsupported,       ///< a known thing that this build or machine cannot do
   busy,              ///< somebody else holds it; the message names the holder
+  peer_dead,         ///< a process that takes part has died; `origin` says which
+  auth_failed,       ///< the other side did not prove that it knows the job's secret
   internal,          ///< a bug reported as a value
 };
 

@@ -65,6 +65,7 @@ TEST_CASE("errors of the system get the code that a caller acts on") {
 TEST_CASE("every code has the name that JSON shows") {
   CHECK(errc_name(Errc::not_found) == "not_found");
   CHECK(errc_name(Errc::child_failed) == "child_failed");
+  CHECK(errc_name(Errc::auth_failed) == "auth_failed");
   CHECK(errc_name(Errc::internal) == "internal");
 }
 

@@ -30,6 +30,7 @@ namespace headrace::base {
 class HR_CAPABILITY("mutex") Mutex {
  public:
   void lock() HR_ACQUIRE() { mutex_.lock(); }
+  bool try_lock() HR_THREAD_ATTRIBUTE(try_acquire_capability(true)) { return mutex_.try_lock(); }
   void unlock() HR_RELEASE() { mutex_.unlock(); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element-wise part of Adam, in torch's order of operations, and the norm of a gradient.
-#include "headrace/forecast/kernel_targets.h"
+#include "headrace/base/kernel_targets.h"
 #include "headrace/forecast/kernels.h"
 
 // clang-format off
@@ -82,7 +82,7 @@ namespace headrace::forecast {
 HWY_EXPORT(make_adam_kernels);
 
 AdamKernels adam_kernels(int64_t target) {
-  return HWY_DISPATCH_TABLE(make_adam_kernels)[target_index(target)]();
+  return HWY_DISPATCH_TABLE(make_adam_kernels)[base::target_index(target)]();
 }
 
 }  // namespace headrace::forecast

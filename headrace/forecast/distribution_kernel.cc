@@ -2,7 +2,7 @@
 // Likelihoods of the output distributions with their gradients, in f64: they are 1 % of a training
 // step's time, and the differences of log-gammas keep their digits. Formulas: torch.distributions
 // as GluonTS uses them.
-#include "headrace/forecast/kernel_targets.h"
+#include "headrace/base/kernel_targets.h"
 #include "headrace/forecast/kernels.h"
 
 // clang-format off
@@ -283,7 +283,7 @@ namespace headrace::forecast {
 HWY_EXPORT(make_distribution_kernels);
 
 DistributionKernels distribution_kernels(int64_t target) {
-  return HWY_DISPATCH_TABLE(make_distribution_kernels)[target_index(target)]();
+  return HWY_DISPATCH_TABLE(make_distribution_kernels)[base::target_index(target)]();
 }
 
 }  // namespace headrace::forecast

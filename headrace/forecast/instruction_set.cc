@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "headrace/base/environment.h"
+#include "headrace/base/kernel_targets.h"
 #include "headrace/base/log.h"
-#include "headrace/forecast/kernel_targets.h"
 #include "headrace/forecast/kernels.h"
 
 namespace headrace::forecast {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LSTM kernels: register tiles over packed weights. Layouts and meaning: kernels.h.
-#include "headrace/forecast/kernel_targets.h"
+#include "headrace/base/kernel_targets.h"
 #include "headrace/forecast/kernels.h"
 
 // clang-format off
@@ -573,7 +573,7 @@ namespace headrace::forecast {
 HWY_EXPORT(make_lstm_kernels);
 
 LstmKernels lstm_kernels(int64_t target) {
-  return HWY_DISPATCH_TABLE(make_lstm_kernels)[target_index(target)]();
+  return HWY_DISPATCH_TABLE(make_lstm_kernels)[base::target_index(target)]();
 }
 
 }  // namespace headrace::forecast

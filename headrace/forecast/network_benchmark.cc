@@ -3,7 +3,7 @@
 // loop of nothing but multiply-adds: what share of the core's peak is used.
 #include <benchmark/benchmark.h>
 
-#include "headrace/forecast/kernel_targets.h"
+#include "headrace/base/kernel_targets.h"
 #include "headrace/forecast/network.h"
 
 // clang-format off
@@ -142,7 +142,7 @@ void peak(benchmark::State& state, int64_t target) {
   size_t lanes = 0;
   float out = 0.0F;
   for (auto _ : state) {
-    lanes = HWY_DISPATCH_TABLE(multiply_adds)[target_index(target)](kRounds, &out);
+    lanes = HWY_DISPATCH_TABLE(multiply_adds)[base::target_index(target)](kRounds, &out);
     benchmark::DoNotOptimize(out);
   }
   count_operations(state, static_cast<double>(lanes) * 2 * 12 * kRounds);

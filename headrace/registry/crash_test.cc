@@ -10,16 +10,18 @@
 
 #include "headrace/base/file_lock.h"
 #include "headrace/base/random.h"
+#include "headrace/base/test_process.h"
 #include "headrace/registry/bundle.h"
 #include "headrace/registry/fault.h"
 #include "headrace/registry/schema.h"
 #include "headrace/registry/test_models.h"
-#include "headrace/registry/test_process.h"
 #include "headrace/registry/writer.h"
 
 namespace headrace::registry {
 
 namespace {
+
+using base::TestProcess;
 
 std::atomic<int64_t> points_passed = 0;
 std::atomic<int64_t> kill_at = 0;  // 0: never

@@ -8,13 +8,15 @@
 #include <string>
 
 #include "headrace/base/file_lock.h"
+#include "headrace/base/test_process.h"
 #include "headrace/registry/test_models.h"
-#include "headrace/registry/test_process.h"
 #include "headrace/registry/writer.h"
 
 namespace headrace::registry {
 
 namespace {
+
+using base::TestProcess;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitizer = true;

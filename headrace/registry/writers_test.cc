@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "headrace/base/file_lock.h"
+#include "headrace/base/test_process.h"
 #include "headrace/base/thread.h"
 #include "headrace/registry/bundle.h"
 #include "headrace/registry/bundle_part.h"
@@ -19,12 +20,13 @@
 #include "headrace/registry/prepare.h"
 #include "headrace/registry/schema.h"
 #include "headrace/registry/test_models.h"
-#include "headrace/registry/test_process.h"
 #include "headrace/registry/writer.h"
 
 namespace headrace::registry {
 
 namespace {
+
+using base::TestProcess;
 
 constexpr int kWriters = 16;
 constexpr int kAddsEach = 500;

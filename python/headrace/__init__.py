@@ -6,6 +6,7 @@ Importing this package imports no framework; each one lives behind its own submo
 
 from headrace._errors import (
     AlreadyExists,
+    AuthFailed,
     Busy,
     Cancelled,
     ChildFailed,
@@ -18,6 +19,7 @@ from headrace._errors import (
     NotFound,
     OutOfMemory,
     OutOfSpace,
+    PeerDead,
     Timeout,
     Unsupported,
 )
@@ -25,6 +27,7 @@ from headrace._version import __version__
 
 __all__ = [
     "AlreadyExists",
+    "AuthFailed",
     "Busy",
     "Cancelled",
     "ChildFailed",
@@ -37,6 +40,7 @@ __all__ = [
     "NotFound",
     "OutOfMemory",
     "OutOfSpace",
+    "PeerDead",
     "Timeout",
     "Unsupported",
     "__version__",

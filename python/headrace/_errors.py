@@ -93,6 +93,18 @@ class Busy(Error):
     code = "busy"
 
 
+class PeerDead(Error):
+    """A process that takes part has died; the message and `origin` name it."""
+
+    code = "peer_dead"
+
+
+class AuthFailed(Error, PermissionError):
+    """The other side of a connection did not prove that it knows the job's secret."""
+
+    code = "auth_failed"
+
+
 class InternalError(Error):
     """A bug in headrace, reported as an exception."""
 
@@ -115,6 +127,8 @@ BY_CODE: dict[str, type[Error]] = {
         ChildFailed,
         Unsupported,
         Busy,
+        PeerDead,
+        AuthFailed,
         InternalError,
     )
 }

@@ -62,6 +62,9 @@ NB_MODULE(_native, m) {
   nanobind::register_exception_translator(hp::translate);
   m.def("_raise_for_test", &hp::raise_for_test, nanobind::arg("code"), nanobind::arg("message"),
         nanobind::arg("with_origin") = false);
+#ifdef HEADRACE_PYTHON_COMM
+  hp::bind_comm(m);
+#endif
 #ifdef HEADRACE_PYTHON_LAKE
   hp::bind_lake(m);
 #endif

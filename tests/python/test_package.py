@@ -53,6 +53,8 @@ def test_every_code_of_the_core_has_an_exception_class() -> None:
         "child_failed",
         "unsupported",
         "busy",
+        "peer_dead",
+        "auth_failed",
         "internal",
     ]
     assert list(_errors.BY_CODE) == codes
@@ -76,6 +78,7 @@ def test_every_code_of_the_core_has_an_exception_class() -> None:
         ("out_of_space", OSError),
         ("out_of_memory", MemoryError),
         ("unsupported", NotImplementedError),
+        ("auth_failed", PermissionError),
     ],
 )
 def test_an_error_is_also_the_builtin_that_fits(code: str, builtin: type[Exception]) -> None:

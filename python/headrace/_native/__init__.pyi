@@ -12,6 +12,7 @@ from typing import Annotated
 import numpy
 from numpy.typing import NDArray
 
+from headrace._native import comm as comm
 from headrace._native import forecast as forecast
 
 def _raise_for_test(code: str, message: str, with_origin: bool = ...) -> None: ...

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace headrace::forecast {
+namespace headrace::base {
 
 /// Place of `target` in the tables that HWY_EXPORT makes.
 inline size_t target_index(int64_t target) {
@@ -24,4 +24,4 @@ inline size_t target_index(int64_t target) {
   return chosen.GetIndex();
 }
 
-}  // namespace headrace::forecast
+}  // namespace headrace::base

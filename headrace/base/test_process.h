@@ -14,7 +14,7 @@
 #include <functional>
 #include <utility>
 
-namespace headrace::registry {
+namespace headrace::base {
 
 class TestProcess {
  public:
@@ -60,4 +60,4 @@ class TestProcess {
   pid_t pid_;
 };
 
-}  // namespace headrace::registry
+}  // namespace headrace::base

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/comm/algo/call.h"
+
+#include <fmt/format.h>
+
+#include "headrace/base/random.h"
+
+namespace headrace::comm {
+
+std::string_view kind_name(Kind kind) {
+  constexpr std::string_view kNames[] = {"barrier",    "all_reduce", "reduce",
+                                         "broadcast",  "all_gather", "reduce_scatter",
+                                         "all_to_all", "gather",     "scatter"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+namespace {
+
+bool has_op(Kind kind) {
+  return kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;
+}
+
+bool has_root(Kind kind) {
+  return kind == Kind::reduce || kind == Kind::broadcast || kind == Kind::gather ||
+         kind == Kind::scatter;
+}
+
+}  // namespace
+
+uint64_t Call::fingerprint() const {
+  const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
+                         static_cast<uint64_t>(dtype) << 16U | static_cast<uint64_t>(root) << 24U;
+  uint64_t mixed = base::derive_seed(small, count);
+  for (const uint64_t one : counts) {
+    mixed = base::derive_seed(mixed, one);
+  }
+  return mixed;
+}
+
+std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
+                     std::string_view name) {
+  std::string text(kind_name(kind));
+  if (has_op(kind)) {
+    text += fmt::format("({})", op_name(op));
+  }
+  if (has_root(kind)) {
+    text += fmt::format(" root {}", root);
+  }
+  if (kind != Kind::barrier) {
+    text += fmt::format(" {}[{}]", dtype_name(dtype), count);
+  }
+  if (!name.empty()) {
+    text += fmt::format(" \"{}\"", name);
+  }
+  return text;
+}
+
+}  // namespace headrace::comm

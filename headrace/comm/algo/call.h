@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// One collective operation of one rank, as the front hands it to an algorithm.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/comm/buffer.h"
+
+namespace headrace::comm {
+
+enum class Kind : uint8_t {
+  barrier,
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  gather,
+  scatter,
+};
+
+std::string_view kind_name(Kind kind);
+
+/// What a rank contributes and where it wants its result. `counts`, where a kind has them, are
+/// elements by rank and the same on all ranks; all_to_all has one list of its own per direction.
+struct Call {
+  Kind kind = Kind::barrier;
+  Op op = Op::sum;
+  Dtype dtype = Dtype::u8;
+  int root = 0;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  uint64_t count = 0;            ///< elements: see the kinds in plan_exchange
+  std::vector<uint64_t> counts;  ///< all_gather, gather: of each rank; reduce_scatter, scatter: for
+  std::vector<uint64_t> send_counts;  ///< all_to_all
+  std::vector<uint64_t> recv_counts;  ///< all_to_all
+  double prescale = 1.0;
+  double postscale = 1.0;  ///< with the 1/n of `average` in it
+  std::string name;
+
+  /// What must be equal on all ranks, mixed into 64 bits.
+  uint64_t fingerprint() const;
+};
+
+/// "all_reduce(sum) float32[1024] "grad.weight"".
+std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
+                     std::string_view name);
+
+}  // namespace headrace::comm

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstring>
+
+#include "headrace/comm/algo/reduce_kernel.h"
+#include "headrace/comm/algo/shm_chunked_internal.h"
+
+namespace headrace::comm {
+
+namespace {
+
+// Results this large are not read again before they leave the caches.
+constexpr size_t kPastCachesBytes = size_t{8} << 20;
+
+/// Bytes [offset, offset + limit) of a piece, cut to what there is.
+size_t part_of(size_t bytes, size_t offset, size_t limit) {
+  return offset >= bytes ? 0 : std::min(limit, bytes - offset);
+}
+
+}  // namespace
+
+ShmChunked::ShmChunked(const Call& call, ShmChannel& channel, ShmSetState& state)
+    : ShmOperation(call, channel, state),
+      plan_(plan_exchange(call, channel.rank(), channel.ranks(), channel.geometry().chunk_bytes)),
+      base_(state.chunks),
+      steps_(plan_.steps),
+      past_caches_(plan_.steps * plan_.chunk_bytes * static_cast<size_t>(channel.ranks()) >
+                   kPastCachesBytes) {
+  if (plan_.reduces) {
+    sources_.resize(static_cast<size_t>(channel.ranks()));
+    if (call.prescale != 1.0) {
+      scaled_.resize(plan_.chunk_bytes);
+    }
+  }
+}
+
+bool ShmChunked::all_at(Counter counter, uint32_t wanted) {
+  for (int other = 0; other < channel_.ranks(); ++other) {
+    if (other == channel_.rank()) {
+      continue;
+    }
+    const uint32_t value = (channel_.progress(other).*counter).load(std::memory_order_acquire);
+    if (static_cast<int32_t>(value - wanted) < 0) {
+      missing_ = other;
+      return false;
+    }
+  }
+  return true;
+}
+
+void ShmChunked::count(Counter counter, uint32_t value) {
+  (channel_.mine().*counter).store(base_ + value, std::memory_order_release);
+}
+
+/// See that all are in the same operation; the number of steps is the greatest of all ranks.
+bool ShmChunked::agree() {
+  for (; next_ < channel_.ranks(); ++next_) {
+    if (next_ == channel_.rank()) {
+      continue;
+    }
+    const Step there = look_at(next_);
+    if (there != Step::moved) {
+      return false;
+    }
+    if (plan_.needs_agreement) {
+      uint32_t steps = 0;
+      std::memcpy(&steps, channel_.line(next_, sequence_).payload, sizeof steps);
+      steps_ = std::max(steps_, steps);
+    }
+  }
+  agreed_ = true;
+  return true;
+}
+
+bool ShmChunked::may_put() {
+  const uint32_t free_at = base_ + put_ + 1 - channel_.geometry().depth;
+  // Within an operation that reduces, contributions are read by the reduction. Before it, by
+  // whatever the operation before did.
+  const bool within = put_ >= channel_.geometry().depth;
+  return all_at(plan_.reduces && within ? &ProgressLine::reduced : &ProgressLine::taken, free_at);
+}
+
+bool ShmChunked::may_reduce() {
+  const uint32_t chunk = base_ + reduced_ + 1;
+  return (!plan_.reduces || all_at(&ProgressLine::put, chunk)) &&
+         (!plan_.publishes || all_at(&ProgressLine::taken, chunk - channel_.geometry().depth));
+}
+
+bool ShmChunked::may_take() {
+  const uint32_t chunk = base_ + taken_ + 1;
+  for (size_t q = 0; q < plan_.take_result.size(); ++q) {
+    const ProgressLine& other = channel_.progress(static_cast<int>(q));
+    const bool result = plan_.take_result[q].bytes > 0;
+    if (!result && plan_.take_sent[q].bytes == 0) {
+      continue;
+    }
+    const auto& counter = result ? other.reduced : other.put;
+    if (static_cast<int32_t>(counter.load(std::memory_order_acquire) - chunk) < 0) {
+      missing_ = static_cast<int>(q);
+      return false;
+    }
+  }
+  return true;
+}
+
+void ShmChunked::put() {
+  const size_t offset = plan_.chunk_bytes * put_;
+  const auto ranks = static_cast<size_t>(channel_.ranks());
+  for (size_t i = 1; i < ranks; ++i) {
+    const size_t to = (static_cast<size_t>(channel_.rank()) + i) % ranks;  // not all to one first
+    const ConstPiece& piece = plan_.send[to];
+    const size_t bytes = part_of(piece.bytes, offset, plan_.chunk_bytes);
+    if (bytes == 0) {
+      continue;
+    }
+    std::byte* slot = channel_.chunk_slot(channel_.rank(), base_ + put_, static_cast<int>(to));
+    if (plan_.reduces && call_.prescale != 1.0) {
+      scale_elements(call_.dtype, call_.prescale, piece.data + offset, slot,
+                     bytes / dtype_bytes(call_.dtype));
+    } else {
+      std::memcpy(slot, piece.data + offset, bytes);
+    }
+  }
+}
+
+void ShmChunked::reduce() {
+  const size_t offset = plan_.chunk_bytes * reduced_;
+  const size_t bytes = part_of(plan_.result_bytes, offset, plan_.chunk_bytes);
+  if (bytes == 0) {
+    return;
+  }
+  const int rank = channel_.rank();
+  const uint32_t chunk = base_ + reduced_;
+  const std::byte* result = plan_.own.data + offset;
+  std::byte* slot = plan_.publishes ? channel_.chunk_slot(rank, chunk, rank) : nullptr;
+  if (plan_.reduces) {
+    if (call_.prescale != 1.0) {
+      scale_elements(call_.dtype, call_.prescale, result, scaled_.data(),
+                     bytes / dtype_bytes(call_.dtype));
+      result = scaled_.data();
+    }
+    for (int r = 0; r < channel_.ranks(); ++r) {
+      sources_[static_cast<size_t>(r)] = r == rank ? result : channel_.chunk_slot(r, chunk, rank);
+    }
+    // Into the slot, which the caches hold, and from there to the user's memory.
+    std::byte* to = slot != nullptr ? slot : plan_.result.data + offset;
+    reduce_tree({.in = call_.dtype, .out = call_.dtype, .op = call_.op, .scale = call_.postscale},
+                sources_, to, bytes / dtype_bytes(call_.dtype));
+    result = to;
+  } else if (slot != nullptr) {
+    std::memcpy(slot, result, bytes);
+  }
+  if (plan_.result.data != nullptr && plan_.result.data + offset != result) {
+    copy_bytes(plan_.result.data + offset, result, bytes, past_caches());
+  }
+}
+
+void ShmChunked::take() {
+  const size_t offset = plan_.chunk_bytes * taken_;
+  const auto ranks = static_cast<size_t>(channel_.ranks());
+  const int rank = channel_.rank();
+  for (size_t i = 1; i < ranks; ++i) {
+    const size_t from = (static_cast<size_t>(rank) + i) % ranks;
+    const bool is_result = plan_.take_result[from].bytes > 0;
+    const Piece& piece = is_result ? plan_.take_result[from] : plan_.take_sent[from];
+    const size_t bytes = part_of(piece.bytes, offset, plan_.chunk_bytes);
+    if (bytes > 0) {
+      const auto source = static_cast<int>(from);
+      copy_bytes(piece.data + offset,
+                 channel_.chunk_slot(source, base_ + taken_, is_result ? source : rank), bytes,
+                 past_caches());
+    }
+  }
+}
+
+bool ShmChunked::advance(Stage stage) {
+  switch (stage) {
+    case Stage::put:
+      // Before all have agreed only as far as this rank's own pieces go.
+      if (put_ == steps_ || !may_put()) {
+        return false;
+      }
+      put();
+      count(&ProgressLine::put, ++put_);
+      break;
+    case Stage::reduced:
+      if (!agreed_ || reduced_ == put_ || !may_reduce()) {
+        return false;
+      }
+      reduce();
+      count(&ProgressLine::reduced, ++reduced_);
+      break;
+    case Stage::taken:
+      if (taken_ == reduced_ || !may_take()) {
+        return false;
+      }
+      take();
+      count(&ProgressLine::taken, ++taken_);
+  }
+  channel_.ring_others();
+  return true;
+}
+
+Step ShmChunked::step() {
+  bool moved = false;
+  if (!announced_) {
+    if (!may_write()) {
+      return Step::stuck;
+    }
+    std::memcpy(channel_.line(channel_.rank(), sequence_).payload, &plan_.steps,
+                sizeof plan_.steps);
+    announce();
+    announced_ = true;
+    moved = true;
+  }
+  while (true) {
+    if (!agreed_ && !agree() && error_) {
+      return Step::failed;
+    }
+    const bool taken = advance(Stage::taken);
+    const bool reduced = advance(Stage::reduced);
+    const bool put = advance(Stage::put);
+    if (agreed_ && taken_ == steps_) {
+      break;
+    }
+    if (!taken && !reduced && !put) {
+      return moved ? Step::moved : Step::stuck;
+    }
+    moved = true;
+  }
+  state_.chunks = base_ + steps_;
+  channel_.mine().done.store(static_cast<uint32_t>(sequence_ + 1), std::memory_order_release);
+  channel_.ring_others();
+  return Step::done;
+}
+
+}  // namespace headrace::comm

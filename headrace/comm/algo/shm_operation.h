@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective on its way through shared memory: steps that never block.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "headrace/base/result.h"
+#include "headrace/comm/algo/call.h"
+#include "headrace/comm/transport/shm_channel.h"
+
+namespace headrace::comm {
+
+/// What a rank remembers of a set from operation to operation.
+struct ShmSetState {
+  uint64_t sequence = 0;           ///< number of the next operation
+  uint32_t chunks = 0;             ///< of all operations so far
+  uint64_t others_done = 0;        ///< operations that all others are known to have ended
+  uint64_t last_flag[2] = {0, 0};  ///< of the operation before on this parity
+};
+
+enum class Step : uint8_t { stuck, moved, done, failed };
+
+/// Run by one thread at a time. step() does what can be done without waiting; `failed` when the
+/// ranks do not agree or the set has failed, see `error`.
+class ShmOperation {
+ public:
+  virtual ~ShmOperation() = default;
+  virtual Step step() = 0;
+  const Error& error() const { return *error_; }
+  /// The rank that the last step() which was `stuck` waited for.
+  int missing() const { return missing_; }
+
+ protected:
+  ShmOperation(const Call& call, ShmChannel& channel, ShmSetState& state);
+
+  /// The line and the small slot of this parity are free to be written.
+  bool may_write();
+  /// Say that this rank is in this operation; what it put before is there for the others.
+  void announce();
+  /// The flag of `other` is there and is ours. moved: yes. stuck: not yet. failed: another one.
+  Step look_at(int other);
+  Step mismatch(int other);
+
+  const Call& call_;
+  ShmChannel& channel_;
+  ShmSetState& state_;
+  const uint64_t sequence_;
+  const uint64_t flag_;
+  const uint64_t flag_before_;
+  std::optional<Error> error_;
+  int missing_ = -1;
+};
+
+/// Start the next operation of a set; all ranks do so in the same order. `call` and what it points
+/// at must outlive it, and it must end before the next one of the set starts.
+std::unique_ptr<ShmOperation> start_shm_operation(const Call& call, ShmChannel& channel,
+                                                  ShmSetState& state);
+
+/// How long to look before sleeping; none where the ranks of a node outnumber its cores.
+struct SpinBudget {
+  uint32_t turns = 4000;
+};
+
+/// What the set failed with, when a rank has found that it must.
+std::optional<Error> failure_of(const ShmChannel& channel);
+/// Let all ranks of the set know of a failure; the first one counts and is returned.
+Error spread_failure(const ShmChannel& channel, int culprit, const Error& error);
+
+}  // namespace headrace::comm

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// One-piece collectives: each rank puts all it has, then takes what it needs.
+#pragma once
+
+#include "headrace/comm/algo/shm_operation.h"
+
+namespace headrace::comm {
+
+/// Up to kInlineBytes the contribution shares the cache line of the flag, above it lies in the
+/// small slot of the same parity. Operations whose contributions are larger on any rank go in
+/// chunks.
+class ShmSmall : public ShmOperation {
+ public:
+  /// `bytes`: the most that any rank puts.
+  ShmSmall(const Call& call, ShmChannel& channel, ShmSetState& state, size_t bytes);
+  Step step() override;
+
+ private:
+  void put();
+  void take();
+  bool waits_for(int other) const;
+  std::byte* piece(int rank) const;
+
+  const bool inline_;
+  bool announced_ = false;
+  int next_ = 0;  // whom to look at; those below are there
+};
+
+}  // namespace headrace::comm

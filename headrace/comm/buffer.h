@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a collective works on: memory with an element type, and how values are put together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "headrace/base/dtype.h"
+#include "headrace/base/export.h"
+
+namespace headrace::comm {
+
+/// How contributions become one value. `average` is the sum times 1/n; min and max hand on NaN;
+/// integers wrap; for booleans sum and max are "or", product and min "and".
+enum class Op : uint8_t { sum, average, min, max, product, band, bor, bxor };
+
+HR_API std::string_view op_name(Op op);
+
+/// Memory that a collective reads and writes; borrowed until its Work is done.
+struct Buffer {
+  void* data = nullptr;
+  uint64_t count = 0;  ///< elements
+  Dtype dtype = Dtype::f32;
+
+  std::byte* bytes() const { return static_cast<std::byte*>(data); }
+  uint64_t size_bytes() const { return count * dtype_bytes(dtype); }
+};
+
+/// Memory that a collective only reads.
+struct ConstBuffer {
+  const void* data = nullptr;
+  uint64_t count = 0;  ///< elements
+  Dtype dtype = Dtype::f32;
+
+  ConstBuffer() = default;
+  ConstBuffer(const void* data_in, uint64_t count_in, Dtype dtype_in)
+      : data(data_in), count(count_in), dtype(dtype_in) {}
+  ConstBuffer(const Buffer& other)  // NOLINT(google-explicit-constructor)
+      : data(other.data), count(other.count), dtype(other.dtype) {}
+
+  const std::byte* bytes() const { return static_cast<const std::byte*>(data); }
+  uint64_t size_bytes() const { return count * dtype_bytes(dtype); }
+};
+
+}  // namespace headrace::comm

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// This process as one of the ranks of a job.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/base/export.h"
+#include "headrace/base/result.h"
+#include "headrace/comm/process_set.h"
+#include "headrace/comm/store_table.h"
+
+namespace headrace::comm {
+
+/// Who this process is and how it takes part. All but `rank` must be equal on all ranks.
+struct Config {
+  int rank = 0;
+  int world_size = 1;
+  std::string job = "headrace";  ///< keys in the store begin with it
+  uint64_t generation = 0;       ///< so do keys of each new membership
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};      ///< of an operation
+  std::chrono::milliseconds init_timeout{std::chrono::minutes(5)};  ///< to meet all ranks
+};
+
+/// Where the ranks are. A node is a set of ranks that share memory.
+struct Topology {
+  int node_rank = 0;
+  int nodes = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  std::vector<std::string> hosts;  ///< by rank
+  std::vector<int> node_of;        ///< by rank
+};
+
+/// Membership in a job: made by all ranks together, closed by each for itself. A process may have
+/// several, one after the other or at once. Thread-safe but for init and close.
+///
+/// After fork() the child must not use it; nothing of it runs there.
+class HR_API Context {
+ public:
+  struct State;
+
+  /// Meet the other ranks in `store`, share memory and agree. Errors: `timeout` names the ranks
+  /// that did not come, `mismatch` what differs between ranks, `unsupported` when ranks cannot
+  /// share memory, `out_of_memory`.
+  static Result<std::unique_ptr<Context>> init(const Config& config, const StoreTable& store);
+  explicit Context(std::unique_ptr<State> state);
+  /// Others that still wait for this rank are told that it has closed.
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  ProcessSet& world() const;
+  const Topology& topology() const;
+  const Config& config() const;
+
+  /// Process sets of the ranks of `parent` with the same color, in the order of (key, rank). All
+  /// ranks of `parent` call it at the same place among its operations. A negative color gets none.
+  Result<std::unique_ptr<ProcessSet>> split(ProcessSet& parent, int color, int key);
+
+  /// End all operations of all sets, here and on all ranks, with this error.
+  void fail(const Error& error);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace headrace::comm

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/comm/context.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "headrace/base/clock.h"
+#include "headrace/base/file.h"
+#include "headrace/base/test_folder.h"
+#include "headrace/base/test_process.h"
+#include "headrace/base/thread.h"
+
+namespace headrace::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// Keys as files of a folder, for ranks that are processes.
+StoreTable folder_store(const base::Path& folder) {
+  const auto path_of = [folder](const std::string& key) {
+    std::string name = key;
+    std::replace(name.begin(), name.end(), '/', '_');
+    return folder / name;
+  };
+  return {
+      .set = [path_of](const std::string& key, const std::string& value) -> Result<void> {
+        return base::replace_file(path_of(key), value);
+      },
+      .get = [path_of](const std::string& key, base::Deadline deadline) -> Result<std::string> {
+        while (!std::filesystem::exists(path_of(key))) {
+          if (deadline.passed()) {
+            return Error{Errc::timeout, "no " + key};
+          }
+          base::sleep_for(milliseconds(1));
+        }
+        return base::read_file(path_of(key));
+      },
+  };
+}
+
+/// Run `body` as each of `ranks` processes; their exit codes.
+std::vector<int> run_ranks(
+    int ranks, const std::function<int(Context&)>& body,
+    const std::function<void(Config&)>& adjust = [](Config&) {}) {
+  base::TestFolder folder;
+  std::vector<base::TestProcess> processes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    processes.emplace_back([&, rank] {
+      Config config = {.rank = rank, .world_size = ranks};
+      config.init_timeout = seconds(20);
+      config.timeout = seconds(20);
+      adjust(config);
+      auto context = Context::init(config, folder_store(folder.path()));
+      if (!context.ok()) {
+        fprintf(stderr, "rank %d: %s\n", rank, context.error().message().c_str());
+        return 50 + static_cast<int>(context.error().code());
+      }
+      return body(**context);
+    });
+  }
+  std::vector<int> codes;
+  for (auto& process : processes) {
+    codes.push_back(process.wait(seconds(60)));
+  }
+  return codes;
+}
+
+int sum_of_ranks(ProcessSet& set, size_t count) {
+  std::vector<int64_t> values(count, set.rank() + 1);
+  const Buffer buffer = {values.data(), values.size(), Dtype::i64};
+  if (!set.all_reduce(buffer, Op::sum, {.blocking = true}).wait().ok()) {
+    return -1;
+  }
+  const int64_t wanted = int64_t{set.size()} * (set.size() + 1) / 2;
+  return values == std::vector<int64_t>(count, wanted) ? 0 : -2;
+}
+
+TEST_CASE("ranks that are processes meet, share memory and reduce") {
+  for (const int ranks : {1, 2, 5}) {
+    const auto codes = run_ranks(ranks, [ranks](Context& context) {
+      const Topology& topology = context.topology();
+      if (topology.local_world_size != ranks || topology.nodes != 1 ||
+          topology.local_rank != context.world().rank()) {
+        return 1;
+      }
+      for (const size_t count : {1U, 1000U, 200'000U}) {
+        if (sum_of_ranks(context.world(), count) != 0) {
+          return 2;
+        }
+      }
+      return 0;
+    });
+    CHECK(codes == std::vector<int>(static_cast<size_t>(ranks), 0));
+  }
+}
+
+TEST_CASE("split makes sets by color and key, with operations of their own") {
+  const auto codes = run_ranks(5, [](Context& context) {
+    const int rank = context.world().rank();
+    // Ranks 0, 2, 4 in the opposite order; 1 alone; 3 in none.
+    const int color = rank % 2 == 0 ? 7 : rank == 1 ? 0 : -1;
+    auto set = context.split(context.world(), color, -rank);
+    if (!set.ok()) {
+      return 1;
+    }
+    if (rank == 3) {
+      return *set == nullptr ? sum_of_ranks(context.world(), 10) : 2;
+    }
+    ProcessSet& ours = **set;
+    const std::vector<int> members(ours.world_ranks().begin(), ours.world_ranks().end());
+    if (members != (rank == 1 ? std::vector<int>{1} : std::vector<int>{4, 2, 0}) ||
+        members[static_cast<size_t>(ours.rank())] != rank) {
+      return 3;
+    }
+    for (int i = 0; i < 3; ++i) {
+      if (sum_of_ranks(ours, 3000) != 0) {
+        return 4;
+      }
+    }
+    return sum_of_ranks(context.world(), 10);
+  });
+  CHECK(codes == std::vector<int>(5, 0));
+}
+
+TEST_CASE("the death of a rank fails pending and later operations of all others, and names it") {
+  for (const bool busy : {false, true}) {
+    const auto codes = run_ranks(3, [busy](Context& context) {
+      ProcessSet& world = context.world();
+      std::vector<float> values(2'000'000, 1.0F);
+      const Buffer buffer = {values.data(), values.size(), Dtype::f32};
+      if (world.rank() == 1) {
+        if (busy) {
+          const Work work = world.all_reduce(buffer, Op::sum);  // in the middle of it, or before
+          base::sleep_for(std::chrono::microseconds(300));
+        }
+        ::raise(SIGKILL);
+      }
+      const auto start = base::system_clock().monotonic();
+      Result<void> how;
+      while (how.ok()) {
+        how = world.all_reduce(buffer, Op::sum).wait(seconds(10));
+      }
+      const auto taken = base::system_clock().monotonic() - start;
+      const bool named = how.error().code() == Errc::peer_dead && how.error().origin() &&
+                         how.error().origin()->rank == 1 &&
+                         how.error().message().find("rank 1 on") != std::string::npos;
+      const auto later = world.barrier({.blocking = true}).wait();
+      return !named                                    ? 1
+             : later.ok()                              ? 2
+             : later.error().code() != Errc::peer_dead ? 3
+             : taken > seconds(5)                      ? 4
+                                                       : 0;
+    });
+    CHECK(codes == std::vector<int>{0, -SIGKILL, 0});
+  }
+}
+
+TEST_CASE("a rank that leaves in order is not taken for dead") {
+  const auto codes = run_ranks(3, [](Context& context) {
+    ProcessSet& world = context.world();
+    auto pair = context.split(world, world.rank() == 2 ? -1 : 0, 0);
+    if (world.rank() == 2) {
+      return 0;  // closes everything and ends
+    }
+    for (int i = 0; i < 200; ++i) {
+      base::sleep_for(milliseconds(1));
+      if (sum_of_ranks(**pair, 5000) != 0) {
+        return 1;
+      }
+    }
+    const auto how = world.barrier({.blocking = true}).wait();
+    return !how.ok() && how.error().code() == Errc::cancelled &&
+                   how.error().message().find("rank 2 has closed") != std::string::npos
+               ? 0
+               : 2;
+  });
+  CHECK(codes == std::vector<int>(3, 0));
+}
+
+TEST_CASE("ranks that do not come are named to all that did") {
+  base::TestFolder folder;
+  std::vector<base::TestProcess> processes;
+  for (const int rank : {0, 2}) {
+    processes.emplace_back([&, rank] {
+      const Config config = {.rank = rank, .world_size = 4, .init_timeout = milliseconds(200)};
+      const auto context = Context::init(config, folder_store(folder.path()));
+      const bool named = !context.ok() && context.error().code() == Errc::timeout &&
+                         context.error().message().find("2 of 4 ranks") != std::string::npos &&
+                         context.error().message().find("1, 3") != std::string::npos;
+      return named ? 0 : 1;
+    });
+  }
+  for (auto& process : processes) {
+    CHECK(process.wait(seconds(20)) == 0);
+  }
+}
+
+TEST_CASE("ranks with different settings are refused, all of them") {
+  const auto codes = run_ranks(
+      3, [](Context&) { return 0; },
+      [](Config& config) { config.timeout = seconds(config.rank == 1 ? 30 : 20); });
+  CHECK(codes == std::vector<int>(3, 50 + static_cast<int>(Errc::mismatch)));
+}
+
+TEST_CASE("a context can be made and closed many times, and leaves nothing") {
+  const auto codes = run_ranks(1, [](Context& first) {
+    const auto descriptors = [] {
+      const auto files = std::filesystem::directory_iterator("/proc/self/fd");
+      return std::distance(begin(files), end(files));
+    };
+    const auto before = descriptors();
+    base::TestFolder folder;
+    for (int i = 0; i < 300; ++i) {
+      Config config = first.config();
+      config.generation = static_cast<uint64_t>(i + 1);
+      auto context = Context::init(config, folder_store(folder.path()));
+      if (!context.ok() || sum_of_ranks((*context)->world(), 100) != 0) {
+        return 1;
+      }
+      auto set = (*context)->split((*context)->world(), 0, 0);
+      if (!set.ok() || sum_of_ranks(**set, 100) != 0) {
+        return 2;
+      }
+    }
+    return descriptors() == before ? 0 : 3;
+  });
+  CHECK(codes == std::vector<int>{0});
+}
+
+}  // namespace
+}  // namespace headrace::comm

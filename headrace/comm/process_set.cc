@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/comm/process_set.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <utility>
+
+#include "headrace/comm/algo/reduce_kernel.h"
+#include "headrace/comm/process_set_internal.h"
+
+namespace headrace::comm {
+
+namespace {
+
+Call call_of(Kind kind, const ConstBuffer& in, const Buffer& out) {
+  Call call;
+  call.kind = kind;
+  call.dtype = in.dtype;
+  call.in = in.bytes();
+  call.out = out.bytes();
+  call.count = in.count;
+  return call;
+}
+
+Error bad(const Call& call, const std::string& what) {
+  return {Errc::invalid_argument, fmt::format("comm: {}: {}", kind_name(call.kind), what)};
+}
+
+/// `count` and `dtype` of a buffer are what they must be.
+Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer& buffer,
+                          uint64_t count) {
+  if (buffer.dtype != call.dtype) {
+    return bad(call, fmt::format("{} is {}, the other buffer is {}", which,
+                                 dtype_name(buffer.dtype), dtype_name(call.dtype)));
+  }
+  if (buffer.count != count) {
+    return bad(call,
+               fmt::format("{} has {} elements, it must have {}", which, buffer.count, count));
+  }
+  if (buffer.data == nullptr && count > 0) {
+    return bad(call, fmt::format("{} has no memory", which));
+  }
+  if (reinterpret_cast<uintptr_t>(buffer.data) % dtype_bytes(buffer.dtype) != 0) {
+    return bad(call,
+               fmt::format("{} does not begin at a multiple of {} bytes, the size of {}; copy "
+                           "it to memory that does",
+                           which, dtype_bytes(buffer.dtype), dtype_name(buffer.dtype)));
+  }
+  return {};
+}
+
+uint64_t sum_of(std::span<const uint64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+}
+
+Work failed_work(Call call, Error error) {
+  auto state = std::make_shared<WorkState>();
+  state->call = std::move(call);
+  state->complete(std::move(error));
+  return Work(std::move(state));
+}
+
+}  // namespace
+
+ProcessSet::ProcessSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+ProcessSet::~ProcessSet() {
+  if (state_ != nullptr) {
+    state_->queue->close();
+    state_->progress->remove(state_->queue.get());
+  }
+}
+
+int ProcessSet::rank() const { return state_->rank; }
+int ProcessSet::size() const { return static_cast<int>(state_->world_ranks.size()); }
+std::span<const int> ProcessSet::world_ranks() const { return state_->world_ranks; }
+
+Work ProcessSet::State::submit(Call call, const Options& options) {
+  const auto ranks = static_cast<int>(world_ranks.size());
+  if (call.root < 0 || call.root >= ranks) {
+    const int root = call.root;
+    Error error = bad(call, fmt::format("root {} is not in [0, {})", root, ranks));
+    return failed_work(std::move(call), std::move(error));
+  }
+  auto work = std::make_shared<WorkState>();
+  work->call = std::move(call);
+  work->call.name = options.name;
+  work->call.prescale = options.prescale;
+  work->call.postscale = options.postscale;
+  if (work->call.op == Op::average) {
+    work->call.op = Op::sum;
+    work->call.postscale /= ranks;
+  }
+  work->deadline = base::Deadline::in(options.timeout.value_or(timeout));
+  if (!queue->push(work)) {
+    return Work(std::move(work));
+  }
+  if (!options.blocking || !queue->driving().try_lock()) {
+    progress->notify();
+    if (options.blocking) {
+      static_cast<void>(Work(work).wait());
+    }
+    return Work(std::move(work));
+  }
+  queue->run(*work, base::Deadline::never(), spin);
+  queue->driving().unlock();
+  if (!queue->idle()) {
+    progress->notify();
+  }
+  return Work(std::move(work));
+}
+
+Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options) {
+  Call call = call_of(Kind::all_reduce, in, out);
+  call.op = op;
+  Result<void> good = check_reducible(in.dtype, op);
+  if (good.ok()) {
+    good = check_buffer(call, "in", in, in.count);
+  }
+  if (good.ok()) {
+    good = check_buffer(call, "out", out, in.count);
+  }
+  return good.ok() ? state_->submit(std::move(call), options)
+                   : failed_work(std::move(call), std::move(good).error());
+}
+
+Work ProcessSet::reduce(ConstBuffer in, Buffer out, int root, Op op, const Options& options) {
+  Call call = call_of(Kind::reduce, in, out);
+  call.op = op;
+  call.root = root;
+  Result<void> good = check_reducible(in.dtype, op);
+  if (good.ok()) {
+    good = check_buffer(call, "in", in, in.count);
+  }
+  if (good.ok() && root == rank()) {
+    good = check_buffer(call, "out", out, in.count);
+  }
+  return good.ok() ? state_->submit(std::move(call), options)
+                   : failed_work(std::move(call), std::move(good).error());
+}
+
+Work ProcessSet::broadcast(Buffer inout, int root, const Options& options) {
+  Call call = call_of(Kind::broadcast, inout, inout);
+  call.root = root;
+  return state_->submit(std::move(call), options);
+}
+
+Work ProcessSet::all_gather(ConstBuffer in, Buffer out, const Options& options) {
+  return all_gather_v(in, std::vector<uint64_t>(static_cast<size_t>(size()), in.count), out,
+                      options);
+}
+
+Work ProcessSet::all_gather_v(ConstBuffer in, std::span<const uint64_t> counts, Buffer out,
+                              const Options& options) {
+  Call call = call_of(Kind::all_gather, in, out);
+  call.counts.assign(counts.begin(), counts.end());
+  call.count = sum_of(counts);
+  Result<void> good;
+  if (counts.size() != state_->world_ranks.size()) {
+    good = bad(call, fmt::format("{} counts for {} ranks", counts.size(), size()));
+  } else {
+    good = check_buffer(call, "in", in, counts[static_cast<size_t>(rank())]);
+    if (good.ok()) {
+      good = check_buffer(call, "out", out, call.count);
+    }
+  }
+  return good.ok() ? state_->submit(std::move(call), options)
+                   : failed_work(std::move(call), std::move(good).error());
+}
+
+Work ProcessSet::reduce_scatter(ConstBuffer in, Buffer out, Op op, const Options& options) {
+  return reduce_scatter_v(in, std::vector<uint64_t>(static_cast<size_t>(size()), out.count), out,
+                          op, options);
+}
+
+Work ProcessSet::reduce_scatter_v(ConstBuffer in, std::span<const uint64_t> counts, Buffer out,
+                                  Op op, const Options& options) {
+  Call call = call_of(Kind::reduce_scatter, in, out);
+  call.op = op;
+  call.counts.assign(counts.begin(), counts.end());
+  Result<void> good = check_reducible(in.dtype, op);
+  if (good.ok() && counts.size() != state_->world_ranks.size()) {
+    good = bad(call, fmt::format("{} counts for {} ranks", counts.size(), size()));
+  }
+  if (good.ok()) {
+    good = check_buffer(call, "in", in, sum_of(counts));
+  }
+  if (good.ok()) {
+    good = check_buffer(call, "out", out, counts[static_cast<size_t>(rank())]);
+  }
+  return good.ok() ? state_->submit(std::move(call), options)
+                   : failed_work(std::move(call), std::move(good).error());
+}
+
+Work ProcessSet::all_to_all(ConstBuffer in, Buffer out, const Options& options) {
+  const auto ranks = static_cast<uint64_t>(size());
+  if (in.count % ranks != 0) {
+    Call call = call_of(Kind::all_to_all, in, out);
+    Error error = bad(call, fmt::format("{} elements are not {} equal parts", in.count, ranks));
+    return failed_work(std::move(call), std::move(error));
+  }
+  const std::vector<uint64_t> equal(ranks, in.count / ranks);
+  return all_to_all_v(in, equal, out, equal, options);
+}
+
+Work ProcessSet::all_to_all_v(ConstBuffer in, std::span<const uint64_t> send, Buffer out,
+                              std::span<const uint64_t> recv, const Options& options) {
+  Call call = call_of(Kind::all_to_all, in, out);
+  call.count = 0;  // differs between ranks
+  call.send_counts.assign(send.begin(), send.end());
+  call.recv_counts.assign(recv.begin(), recv.end());
+  const auto self = static_cast<size_t>(rank());
+  Result<void> good;
+  if (send.size() != state_->world_ranks.size() || recv.size() != send.size()) {
+    good =
+        bad(call, fmt::format("{} and {} counts for {} ranks", send.size(), recv.size(), size()));
+  } else if (send[self] != recv[self]) {
+    good = bad(call, fmt::format("{} elements to itself, {} from itself", send[self], recv[self]));
+  }
+  if (good.ok()) {
+    good = check_buffer(call, "in", in, sum_of(send));
+  }
+  if (good.ok()) {
+    good = check_buffer(call, "out", out, sum_of(recv));
+  }
+  return good.ok() ? state_->submit(std::move(call), options)
+                   : failed_work(std::move(call), std::move(good).error());
+}
+
+Work ProcessSet::gather(ConstBuffer in, Buffer out, int root, const Options& options) {
+  Call call = call_of(Kind::gather, in, out);
+  call.root = root;
+  call.counts.assign(state_->world_ranks.size(), in.count);
+  Result<void> good;
+  if (root == rank()) {
+    good = check_buffer(call, "out", out, in.count * call.counts.size());
+  }
+  return good.ok() ? state_->submit(std::move(call), options)
+                   : failed_work(std::move(call), std::move(good).error());
+}
+
+Work ProcessSet::scatter(ConstBuffer in, Buffer out, int root, const Options& options) {
+  Call call = call_of(Kind::scatter, in, out);
+  call.root = root;
+  call.dtype = out.dtype;
+  call.count = out.count;
+  call.counts.assign(state_->world_ranks.size(), out.count);
+  Result<void> good;
+  if (root == rank()) {
+    good = check_buffer(call, "in", in, out.count * call.counts.size());
+  }
+  return good.ok() ? state_->submit(std::move(call), options)
+                   : failed_work(std::move(call), std::move(good).error());
+}
+
+Work ProcessSet::barrier(const Options& options) {
+  return state_->submit(call_of(Kind::barrier, {}, {}), options);
+}
+
+bool ProcessSet::closed(int rank) const { return state_->queue->closed(rank); }
+
+void ProcessSet::abort(std::string_view reason) {
+  state_->queue->fail(
+      {Errc::cancelled, fmt::format("comm: rank {} aborted the process set: {}", rank(), reason)});
+}
+
+}  // namespace headrace::comm

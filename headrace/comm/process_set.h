@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over an ordered subset of the ranks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/base/export.h"
+#include "headrace/base/result.h"
+#include "headrace/comm/buffer.h"
+#include "headrace/comm/work.h"
+
+namespace headrace::comm {
+
+/// How a collective is to be done.
+struct Options {
+  std::string_view name = {};  ///< for messages; ordered sets pair operations by their order alone
+  double prescale = 1.0;       ///< on each contribution; reductions only
+  double postscale = 1.0;      ///< on the result; reductions only
+  /// After which the set fails with `timeout` on all ranks; default: the context's.
+  std::optional<std::chrono::milliseconds> timeout = {};
+  /// Do it on this thread before the call returns: saves the hand-over to the progress thread.
+  bool blocking = false;
+};
+
+/// An ordered subset of the ranks with operations of its own. All its ranks submit the same
+/// operations in the same order (`mismatch` on all of them otherwise); different sets do not wait
+/// for one another. Thread-safe; several threads that submit must agree on the order themselves.
+///
+/// Counts are elements. A count of zero is legal everywhere. Results are the same bits on all ranks
+/// and from run to run. Once an operation has failed the set is of no use: all later ones fail with
+/// the same error.
+class HR_API ProcessSet {
+ public:
+  struct State;
+  explicit ProcessSet(std::unique_ptr<State> state);
+  ~ProcessSet();
+  ProcessSet(const ProcessSet&) = delete;
+  ProcessSet& operator=(const ProcessSet&) = delete;
+
+  int rank() const;  ///< this process among `world_ranks()`
+  int size() const;
+  std::span<const int> world_ranks() const;
+
+  /// out = op over all contributions, on all ranks. `in` and `out` are the same or do not overlap.
+  Work all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options = {});
+  Work all_reduce(Buffer inout, Op op, const Options& options = {}) {
+    return all_reduce(inout, inout, op, options);
+  }
+  /// The same, with the result on `root` only; `out` of the others is not touched.
+  Work reduce(ConstBuffer in, Buffer out, int root, Op op, const Options& options = {});
+  /// inout of `root` to all.
+  Work broadcast(Buffer inout, int root, const Options& options = {});
+  /// Contributions one after the other in the order of ranks; out.count = in.count * size().
+  Work all_gather(ConstBuffer in, Buffer out, const Options& options = {});
+  /// The same with counts[r] elements of rank r.
+  Work all_gather_v(ConstBuffer in, std::span<const uint64_t> counts, Buffer out,
+                    const Options& options = {});
+  /// out = this rank's part of the reduction; in.count = out.count * size().
+  Work reduce_scatter(ConstBuffer in, Buffer out, Op op, const Options& options = {});
+  /// The same with counts[r] elements for rank r.
+  Work reduce_scatter_v(ConstBuffer in, std::span<const uint64_t> counts, Buffer out, Op op,
+                        const Options& options = {});
+  /// The q-th of size() equal parts to rank q, parts from all ranks in their order.
+  Work all_to_all(ConstBuffer in, Buffer out, const Options& options = {});
+  /// The same with send[q] elements to rank q and recv[q] from it; send of q to r is recv of r from
+  /// q (undefined contents otherwise).
+  Work all_to_all_v(ConstBuffer in, std::span<const uint64_t> send, Buffer out,
+                    std::span<const uint64_t> recv, const Options& options = {});
+  /// Contributions of equal count to `root`; `out` of the others is not used.
+  Work gather(ConstBuffer in, Buffer out, int root, const Options& options = {});
+  /// The q-th of size() equal parts of root's `in` to rank q.
+  Work scatter(ConstBuffer in, Buffer out, int root, const Options& options = {});
+  /// Done when all have called it.
+  Work barrier(const Options& options = {});
+
+  /// `rank` of this set has closed it, in order.
+  bool closed(int rank) const;
+
+  /// End all operations, pending and later, on all ranks with `cancelled` and this reason.
+  void abort(std::string_view reason);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace headrace::comm

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a ProcessSet is made of.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "headrace/comm/process_set.h"
+#include "headrace/comm/progress_internal.h"
+
+namespace headrace::comm {
+
+struct ProcessSet::State {
+  std::shared_ptr<SetQueue> queue;
+  std::shared_ptr<Progress> progress;  // outlives the context's own pointer while sets exist
+  std::vector<int> world_ranks;
+  int rank = 0;
+  SpinBudget spin;
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
+
+  Work submit(Call call, const Options& options);
+};
+
+}  // namespace headrace::comm

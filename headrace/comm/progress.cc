@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "headrace/base/futex.h"
+#include "headrace/comm/progress_internal.h"
+
+namespace headrace::comm {
+
+namespace {
+
+constexpr base::Micros kBellMost = std::chrono::milliseconds(50);
+constexpr base::Micros kIdleMost = std::chrono::hours(1);  // notify() wakes; no tick
+
+}  // namespace
+
+Progress::Progress(NodeBells bells, SpinBudget spin)
+    : bells_(bells), spin_(spin), thread_("hr-comm", [this] { run(); }) {}
+
+Progress::~Progress() {
+  stop_.store(true);
+  notify();
+}
+
+void Progress::add(std::shared_ptr<SetQueue> queue) {
+  base::MutexLock lock(mutex_);
+  queues_.push_back(std::move(queue));
+}
+
+void Progress::remove(const SetQueue* queue) {
+  base::MutexLock lock(mutex_);
+  std::erase_if(queues_, [queue](const auto& one) { return one.get() == queue; });
+}
+
+void Progress::notify() {
+  notices_.fetch_add(1, std::memory_order_seq_cst);
+  base::futex_wake_all(notices_);
+  if (at_bell_.load(std::memory_order_seq_cst)) {
+    bells_.ring_self();
+  }
+}
+
+void Progress::fail_sets_of(int place, const Error& error) {
+  std::vector<std::shared_ptr<SetQueue>> queues;
+  {
+    base::MutexLock lock(mutex_);
+    queues = queues_;
+  }
+  for (const auto& queue : queues) {
+    if (place < 0 || queue->has_place(place)) {
+      queue->fail(error);
+    }
+  }
+  bells_.ring_self();
+}
+
+Progress::Round Progress::round(bool before_sleep) {
+  std::vector<std::shared_ptr<SetQueue>> queues;
+  {
+    base::MutexLock lock(mutex_);
+    queues = queues_;
+  }
+  Round all = Round::idle;
+  for (const auto& queue : queues) {
+    // Whoever holds it drives it, and calls notify() if it leaves something undone.
+    if (queue->idle() || !queue->driving().try_lock()) {
+      continue;
+    }
+    const Step step = queue->step();
+    if (step == Step::stuck) {
+      if (before_sleep) {
+        queue->look_for_failure();
+      }
+      all = std::max(all, Round::stuck);
+    } else if (step != Step::done) {
+      all = Round::moved;
+    }
+    queue->driving().unlock();
+  }
+  return all;
+}
+
+void Progress::run() {
+  uint32_t turns = 0;
+  while (!stop_.load()) {
+    const uint32_t notices = notices_.load(std::memory_order_seq_cst);
+    Round now = round(false);
+    if (now == Round::idle) {
+      turns = 0;
+      base::futex_wait(notices_, notices, kIdleMost);
+    } else if (now == Round::stuck && ++turns > spin_.turns) {
+      const uint32_t ticket = bells_.begin_sleep();
+      at_bell_.store(true, std::memory_order_seq_cst);
+      now = round(true);
+      if (now == Round::stuck && notices_.load(std::memory_order_seq_cst) == notices) {
+        bells_.doze(ticket, kBellMost);
+      }
+      at_bell_.store(false, std::memory_order_seq_cst);
+      bells_.end_sleep();
+    } else if (now == Round::stuck) {
+      base::spin_pause();
+    } else {
+      turns = 0;
+    }
+  }
+}
+
+}  // namespace headrace::comm

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that carries on what nobody waits for in a call.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "headrace/base/thread.h"
+#include "headrace/comm/set_queue_internal.h"
+
+namespace headrace::comm {
+
+/// Steps the queues of all process sets of a context. Sleeps without a tick while there is nothing
+/// to do: on a word of its own without work, at the node's bell with work that waits for others.
+class Progress {
+ public:
+  Progress(NodeBells bells, SpinBudget spin);
+  ~Progress();
+
+  void add(std::shared_ptr<SetQueue> queue) HR_EXCLUDES(mutex_);
+  void remove(const SetQueue* queue) HR_EXCLUDES(mutex_);
+  /// There is work that nobody drives.
+  void notify();
+  /// End everything under way with `error`.
+  void fail_all(const Error& error) HR_EXCLUDES(mutex_) { fail_sets_of(-1, error); }
+  /// The same for the sets that the rank at `place` of the node is in; -1: all.
+  void fail_sets_of(int place, const Error& error) HR_EXCLUDES(mutex_);
+
+ private:
+  enum class Round : uint8_t { idle, stuck, moved };
+  void run();
+  Round round(bool before_sleep) HR_EXCLUDES(mutex_);
+
+  NodeBells bells_;
+  SpinBudget spin_;
+  std::atomic<uint32_t> notices_ = 0;  // the thread sleeps on it
+  std::atomic<bool> at_bell_ = false;
+  std::atomic<bool> stop_ = false;
+  base::Mutex mutex_;
+  std::vector<std::shared_ptr<SetQueue>> queues_ HR_GUARDED_BY(mutex_);
+  base::Thread thread_;  // last: stops before what it uses goes
+};
+
+}  // namespace headrace::comm

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of one node wake one another: one word per rank, whatever sets they share.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "headrace/base/clock.h"
+
+namespace headrace::comm {
+
+inline constexpr size_t kLineBytes = 64;
+
+struct alignas(kLineBytes) BellLine {
+  std::atomic<uint32_t> sleepers;  ///< threads of this rank that sleep, or are about to
+  std::atomic<uint32_t> rings;     ///< what they sleep on
+};
+
+/// View of the bells of a node, as the rank at place `self` sees them. Owns nothing; thread-safe.
+class NodeBells {
+ public:
+  NodeBells(BellLine* lines, int self) : lines_(lines), self_(self) {}
+
+  /// Order what was published before the calls of ring() that follow.
+  static void fence();
+  /// Wake the rank at `place` if it sleeps.
+  void ring(int place) const;
+  /// Wake the sleeping threads of this rank.
+  void ring_self() const;
+
+  /// To sleep: begin_sleep(), look once more whether there is nothing to do, doze(), end_sleep().
+  uint32_t begin_sleep() const;
+  void doze(uint32_t ticket, base::Micros most) const;
+  void end_sleep() const;
+
+ private:
+  BellLine* lines_;
+  int self_;
+};
+
+}  // namespace headrace::comm

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/comm/transport/shm_channel.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace::comm {
+
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+// Of a rank: two flag lines, progress, two announcements, then slots from a page of their own.
+constexpr size_t kProgressAt = 2 * sizeof(FlagLine);
+constexpr size_t kAnnouncementsAt = kProgressAt + sizeof(ProgressLine);
+static_assert(kAnnouncementsAt + 2 * sizeof(Announcement) <= kPageBytes);
+constexpr size_t kHeaderBytes = kPageBytes;  // the fault
+
+size_t pages(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+size_t bytes_of_rank(const ShmGeometry& geometry) {
+  return kPageBytes + pages(2 * geometry.small_bytes) +
+         pages(geometry.depth * static_cast<size_t>(geometry.ranks) * geometry.chunk_bytes);
+}
+
+}  // namespace
+
+ShmGeometry ShmGeometry::choose(int ranks) {
+  // One rank's slots are written by it and read by all others: what counts is that the slots of
+  // all ranks for one chunk stay in the caches.
+  constexpr size_t kRingBytes = size_t{2} << 20;
+  ShmGeometry geometry;
+  geometry.ranks = ranks;
+  const auto n = static_cast<size_t>(ranks);
+  const size_t fair = kRingBytes / (geometry.depth * n * std::max<size_t>(n / 2, 1));
+  geometry.chunk_bytes = std::clamp(fair / kPageBytes * kPageBytes, kPageBytes, size_t{128} << 10);
+  // Every rank reads all contributions of a small operation; beyond some ranks that costs more
+  // than to share the work.
+  geometry.small_bytes = std::max(kPageBytes, (size_t{128} << 10) / std::max<size_t>(n, 2));
+  return geometry;
+}
+
+size_t ShmGeometry::segment_bytes() const {
+  return kHeaderBytes + static_cast<size_t>(ranks) * bytes_of_rank(*this);
+}
+
+ShmChannel::ShmChannel(std::byte* memory, const ShmGeometry& geometry, int rank, NodeBells bells,
+                       std::vector<int> places)
+    : memory_(memory),
+      geometry_(geometry),
+      rank_(rank),
+      header_bytes_(kHeaderBytes),
+      rank_bytes_(bytes_of_rank(geometry)),
+      bells_(bells),
+      places_(std::move(places)) {}
+
+FlagLine& ShmChannel::line(int rank, uint64_t sequence) const {
+  return reinterpret_cast<FlagLine*>(of_rank(rank))[sequence & 1];
+}
+
+ProgressLine& ShmChannel::progress(int rank) const {
+  return *reinterpret_cast<ProgressLine*>(of_rank(rank) + kProgressAt);
+}
+
+Announcement& ShmChannel::announcement(int rank, uint64_t sequence) const {
+  return reinterpret_cast<Announcement*>(of_rank(rank) + kAnnouncementsAt)[sequence & 1];
+}
+
+std::byte* ShmChannel::small_slot(int rank, uint64_t sequence) const {
+  return of_rank(rank) + kPageBytes + (sequence & 1) * geometry_.small_bytes;
+}
+
+std::byte* ShmChannel::chunk_slot(int rank, uint32_t chunk, int part) const {
+  const size_t index =
+      static_cast<size_t>(chunk % geometry_.depth) * static_cast<size_t>(geometry_.ranks) +
+      static_cast<size_t>(part);
+  return of_rank(rank) + kPageBytes + pages(2 * geometry_.small_bytes) +
+         index * geometry_.chunk_bytes;
+}
+
+bool ShmChannel::has_place(int place) const {
+  return std::find(places_.begin(), places_.end(), place) != places_.end();
+}
+
+void ShmChannel::ring_others() const {
+  NodeBells::fence();
+  for (int other = 0; other < geometry_.ranks; ++other) {
+    if (other != rank_) {
+      bells_.ring(places_[static_cast<size_t>(other)]);
+    }
+  }
+}
+
+}  // namespace headrace::comm

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handle of a collective on its way.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "headrace/base/export.h"
+#include "headrace/base/result.h"
+
+namespace headrace::comm {
+
+struct WorkState;
+
+/// A collective that was submitted. Copyable; all copies are the same one. Thread-safe. The buffers
+/// of the call are in use until it is done.
+class HR_API Work {
+ public:
+  Work() = default;
+  explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
+
+  bool valid() const { return state_ != nullptr; }
+  bool done() const;
+  /// Wait until it is done; its error, if it has one. With `limit`: `timeout` when that is over,
+  /// and the operation goes on.
+  Result<void> wait(std::optional<std::chrono::milliseconds> limit = {}) const;
+  /// Call `then` once with the outcome, on the thread that ends the operation, or here when it is
+  /// done already. It must not block and must not submit.
+  void on_done(std::function<void(const Result<void>&)> then) const;
+  /// Number of the operation within its process set.
+  uint64_t sequence() const;
+
+ private:
+  std::shared_ptr<WorkState> state_;
+};
+
+}  // namespace headrace::comm

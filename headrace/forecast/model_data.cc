@@ -13,8 +13,9 @@ namespace headrace::forecast {
 
 namespace {
 
-constexpr std::string_view kScalarNames[] = {
-    "steps", "best_step", "loss", "monitored", "skipped_steps", "left_out", "values_end_us"};
+constexpr std::string_view kScalarNames[] = {"steps",         "best_step",          "loss",
+                                             "monitored",     "skipped_steps",      "left_out",
+                                             "values_end_us", "values_end_first_us"};
 
 std::string member_prefix(int64_t member) {
   return member == 0 ? std::string() : fmt::format("member.{}.", member);

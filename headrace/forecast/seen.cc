@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kLeftOut = "left_out";
 constexpr const char* kEnd = "values_end_us";
+constexpr const char* kFirstEnd = "values_end_first_us";
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
 /// Steps at the end of each series that training left out.
@@ -33,11 +34,20 @@ int64_t values_end(const Model& model) {
   return told == 0 ? kUnknown : told;
 }
 
+/// Every series that was trained on ends there, so that this is no bound but the end itself.
+bool ends_are_one(const Model& model) {
+  return values_end(model) != kUnknown &&
+         model.training.get_number(kFirstEnd) == model.training.get_number(kEnd);
+}
+
 void join_bounds(const Model& other, Model* model) {
   const int64_t steps = std::min(left_out(*model), left_out(other));
   const int64_t end = std::max(values_end(*model), values_end(other));
   model->training.set(kLeftOut, steps);
+  const bool one =
+      ends_are_one(*model) && ends_are_one(other) && values_end(*model) == values_end(other);
   model->training.set(kEnd, end == kUnknown ? int64_t{0} : end);
+  model->training.set(kFirstEnd, one ? end : int64_t{0});
 }
 
 /// A few bits will do: of two ids with one hash the unseen one counts as seen, and is left out.
@@ -78,6 +88,9 @@ int64_t seen_until(const Model& model, const Series& series) {
   if (never_met(model, series)) {
     return series.stamp(0);
   }
+  if (ends_are_one(model)) {  // also of a table that has been cut since
+    return values_end(model);
+  }
   // Both are bounds: the first grows with the data, the second is of the longest series.
   return std::min(values_end(model), series.stamp(series.length() - left_out(model)));
 }
@@ -97,18 +110,22 @@ void note_seen(std::span<const Series* const> series, const TrainOptions& resolv
   int64_t steps =
       resolved.refit == "full" ? 0 : int64_t{resolved.validation_windows} * resolved.horizon;
   int64_t end = std::numeric_limits<int64_t>::min();
+  int64_t first_end = std::numeric_limits<int64_t>::max();
   for (const Series* s : series) {
-    end = std::max(end, s->stamp(s->length() - steps));
+    int64_t own = s->stamp(s->length() - steps);
     if (warm != nullptr) {
       const int64_t before = seen_until(*warm, *s);
-      end = std::max(end, before);
+      own = std::max(own, before);
       while (steps > 0 && s->stamp(s->length() - steps) < before) {
         --steps;
       }
     }
+    end = std::max(end, own);
+    first_end = std::min(first_end, own);
   }
   model->training.set(kLeftOut, steps);
   model->training.set(kEnd, end);
+  model->training.set(kFirstEnd, first_end);
   const bool of_all = model->training.get_string("scope") == "global";
   model->seen_items = of_all ? hashes_of(series) : std::vector<uint32_t>();
   if (warm != nullptr && !model->seen_items.empty()) {

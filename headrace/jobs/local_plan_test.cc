@@ -146,6 +146,15 @@ TEST_CASE("a model is not compared on windows that it was trained on") {
                         "newest alone"));
   }
 
+  // A table that was cut since: what it ends with now was fitted to then.
+  for (const forecast::Model& model : {trained(now, 2, "none"), global_model(2)}) {
+    CHECK(forecast::unseen_windows(model, now, 6, 2) == 2);
+    CHECK(forecast::unseen_windows(model, now.without_last(6), 6, 2) == 1);
+    CHECK(forecast::unseen_windows(model, now.without_last(12), 6, 2) == 0);
+    const auto back = forecast::from_data(forecast::to_data(model)).value();
+    CHECK(forecast::unseen_windows(back, now.without_last(12), 6, 2) == 0);
+  }
+
   // The last one, of a series that has no more.
   const forecast::Series short_one = now.without_last(160);
   LocalPlan plan = quick_plan();

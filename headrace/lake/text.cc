@@ -187,6 +187,9 @@ Result<bool> CsvRows::next(std::vector<CsvCell>* cells) {
   if (!some) {
     return false;
   }
+  while (line_ == 1 && buffer_.ahead().size() < kParquetBeginBytes && !buffer_.over()) {
+    HR_TRY(buffer_.more());  // a read may give less than that
+  }
   if (line_ == 1 && looks_like_parquet(buffer_.ahead())) {
     return Error{Errc::invalid_argument, name_ + kParquetText};
   }

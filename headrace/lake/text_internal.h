@@ -48,6 +48,7 @@ struct CsvCell {
 /// Whether a file that begins with these bytes is Parquet: "PAR1", or "PARE" when encrypted, and
 /// the first byte of a page's header, which no text has there.
 bool looks_like_parquet(std::string_view bytes);
+inline constexpr size_t kParquetBeginBytes = 5;
 
 /// Rows of a CSV file (RFC 4180): quotes, doubled quotes, line ends in quotes; LF, CRLF; a
 /// byte-order mark is passed over, empty lines are none.

@@ -159,7 +159,7 @@ Result<std::optional<Dataset>> implied(const scan::Storage& storage, const Place
 Result<Dataset> parse_dataset(std::string_view text, const std::string& where) {
   HR_TRY(const Json json, parse_json(text, where));
   const Json* frequency = json.is_object() ? json.find("freq") : nullptr;
-  if (frequency == nullptr || !frequency->is_string()) {
+  if (frequency == nullptr || !frequency->is_string() || frequency->string().empty()) {
     return Error{Errc::invalid_argument,
                  where +
                      ": no text \"freq\" is in it; the metadata of a GluonTS data set is an "

@@ -14,6 +14,31 @@
 
 namespace headrace::base {
 
+struct NamedTarget {
+  int64_t target;
+  const char* name;
+};
+
+/// Best first; the last is there on every machine.
+inline constexpr NamedTarget kNamedTargets[] = {
+    {HWY_AVX3, "avx512"},
+    {HWY_AVX2, "avx2"},
+    {HWY_NEON, "neon"},
+    {HWY_PPC8, "ppc8"},
+    {HWY_SCALAR | HWY_EMU128, "scalar"},
+};
+
+/// Call `use(target, name)` for each of them that this build and this machine have.
+template <typename Use>
+void for_each_target(Use use) {
+  const int64_t supported = hwy::SupportedTargets() | HWY_SCALAR | HWY_EMU128;
+  for (const NamedTarget& one : kNamedTargets) {
+    if (const int64_t target = one.target & supported & HWY_TARGETS; target != 0) {
+      use(target, one.name);
+    }
+  }
+}
+
 /// Place of `target` in the tables that HWY_EXPORT makes.
 inline size_t target_index(int64_t target) {
   if constexpr ((HWY_TARGETS & (HWY_TARGETS - 1)) == 0) {

@@ -15,30 +15,11 @@ namespace headrace::forecast {
 
 namespace {
 
-struct NamedTarget {
-  int64_t target;
-  const char* name;
-};
-
-// Best first; the last is always there.
-constexpr NamedTarget kTargets[] = {
-    {HWY_AVX3, "avx512"},
-    {HWY_AVX2, "avx2"},
-    {HWY_NEON, "neon"},
-    {HWY_PPC8, "ppc8"},
-    {HWY_SCALAR | HWY_EMU128, "scalar"},
-};
-
 std::vector<Kernels> supported_kernels() {
   std::vector<Kernels> all;
-  const int64_t supported = hwy::SupportedTargets() | HWY_SCALAR | HWY_EMU128;
-  for (const NamedTarget& one : kTargets) {
-    const int64_t target = one.target & supported & HWY_TARGETS;
-    if (target != 0) {
-      all.push_back(
-          {one.name, lstm_kernels(target), distribution_kernels(target), adam_kernels(target)});
-    }
-  }
+  base::for_each_target([&](int64_t target, const char* name) {
+    all.push_back({name, lstm_kernels(target), distribution_kernels(target), adam_kernels(target)});
+  });
   return all;
 }
 

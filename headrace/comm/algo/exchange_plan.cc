@@ -218,7 +218,7 @@ ExchangePlan plan_exchange(const Call& call, int rank, int ranks, size_t chunk_b
   return plan;
 }
 
-std::optional<size_t> one_piece_bytes(const Call& call, int ranks) {
+std::optional<size_t> one_piece_bytes(const Call& call) {
   const size_t element = dtype_bytes(call.dtype);
   switch (call.kind) {
     case Kind::barrier: return 0;
@@ -232,7 +232,6 @@ std::optional<size_t> one_piece_bytes(const Call& call, int ranks) {
       return std::accumulate(call.counts.begin(), call.counts.end(), uint64_t{0}) * element;
     case Kind::all_to_all: break;
   }
-  static_cast<void>(ranks);
   return std::nullopt;
 }
 

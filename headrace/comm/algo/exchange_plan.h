@@ -49,6 +49,6 @@ ExchangePlan plan_exchange(const Call& call, int rank, int ranks, size_t chunk_b
 
 /// Bytes that each rank puts when the whole collective goes in one piece; nullopt for kinds whose
 /// ranks do not know one another's sizes.
-std::optional<size_t> one_piece_bytes(const Call& call, int ranks);
+std::optional<size_t> one_piece_bytes(const Call& call);
 
 }  // namespace headrace::comm

@@ -16,19 +16,6 @@ namespace headrace::comm {
 
 namespace {
 
-struct NamedTarget {
-  int64_t target;
-  const char* name;
-};
-
-// Best first; the last is always there.
-constexpr NamedTarget kTargets[] = {
-    {HWY_AVX3, "avx512"},
-    {HWY_AVX2, "avx2"},
-    {HWY_NEON, "neon"},
-    {HWY_SCALAR | HWY_EMU128, "scalar"},
-};
-
 struct NamedKernels {
   std::string name;
   ReduceKernels kernels;
@@ -37,13 +24,8 @@ struct NamedKernels {
 const std::vector<NamedKernels>& tables() {
   static const std::vector<NamedKernels> all = [] {
     std::vector<NamedKernels> found;
-    const int64_t supported = hwy::SupportedTargets() | HWY_SCALAR | HWY_EMU128;
-    for (const NamedTarget& one : kTargets) {
-      const int64_t target = one.target & supported & HWY_TARGETS;
-      if (target != 0) {
-        found.push_back({one.name, reduce_kernels(target)});
-      }
-    }
+    base::for_each_target(
+        [&](int64_t target, const char* name) { found.push_back({name, reduce_kernels(target)}); });
     return found;
   }();
   return all;

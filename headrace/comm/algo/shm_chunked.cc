@@ -151,7 +151,7 @@ void ShmChunked::reduce() {
     std::memcpy(slot, result, bytes);
   }
   if (plan_.result.data != nullptr && plan_.result.data + offset != result) {
-    copy_bytes(plan_.result.data + offset, result, bytes, past_caches());
+    copy_bytes(plan_.result.data + offset, result, bytes, past_caches_);
   }
 }
 
@@ -168,7 +168,7 @@ void ShmChunked::take() {
       const auto source = static_cast<int>(from);
       copy_bytes(piece.data + offset,
                  channel_.chunk_slot(source, base_ + taken_, is_result ? source : rank), bytes,
-                 past_caches());
+                 past_caches_);
     }
   }
 }
@@ -224,6 +224,9 @@ Step ShmChunked::step() {
       break;
     }
     if (!taken && !reduced && !put) {
+      if (!agreed_) {
+        missing_ = next_;  // the stages wait for others that wait for this one
+      }
       return moved ? Step::moved : Step::stuck;
     }
     moved = true;

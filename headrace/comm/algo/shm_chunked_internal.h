@@ -32,7 +32,6 @@ class ShmChunked : public ShmOperation {
   /// All others have counted `wanted` chunks of this set.
   bool all_at(Counter counter, uint32_t wanted);
   void count(Counter counter, uint32_t value);
-  bool past_caches() const { return past_caches_; }
 
   ExchangePlan plan_;
   const uint32_t base_;  // chunks of the operations before

@@ -123,7 +123,7 @@ Step ShmOperation::mismatch(int other) {
 
 std::unique_ptr<ShmOperation> start_shm_operation(const Call& call, ShmChannel& channel,
                                                   ShmSetState& state) {
-  const auto bytes = one_piece_bytes(call, channel.ranks());
+  const auto bytes = one_piece_bytes(call);
   if (bytes && *bytes <= channel.geometry().small_bytes) {
     return std::make_unique<ShmSmall>(call, channel, state, *bytes);
   }

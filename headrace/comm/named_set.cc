@@ -207,7 +207,7 @@ Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> call
           pending.erase(states[k]->call.name);
         }
         return Error{
-            Errc::already_exists,
+            Errc::invalid_argument,
             fmt::format("comm: a tensor with the same name is being processed: \"{}\"; wait "
                         "for it, or give this one another name",
                         name)};
@@ -244,7 +244,7 @@ Result<NamedWork> NamedSet::State::push_join() {
       return NamedWork(std::move(state));
     }
     if (joining != nullptr) {
-      return Error{Errc::already_exists, "comm: this rank has joined already; wait for that"};
+      return Error{Errc::invalid_argument, "comm: this rank has joined already; wait for that"};
     }
     joining = state;
     join_is_new = true;

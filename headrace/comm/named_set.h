@@ -83,7 +83,7 @@ class HR_API NamedSet {
   int size() const;
   std::span<const int> world_ranks() const;
 
-  /// `already_exists`: the name is pending. `invalid_argument`: what is wrong with the call.
+  /// `invalid_argument`: the name is pending, or what is wrong with the call.
   Result<NamedWork> submit(NamedCall call);
   /// All are done together, or none; their requests need not name the group.
   Result<std::vector<NamedWork>> submit_group(const std::string& group,

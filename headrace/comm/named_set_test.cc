@@ -226,7 +226,7 @@ TEST_CASE("a name that is pending is refused, for groups as a whole") {
       const auto work = set.submit(allreduce("x", first));
       const auto again = set.submit(allreduce("x", second));
       REQUIRE_FALSE(again.ok());
-      CHECK(again.error().code() == Errc::already_exists);
+      CHECK(again.error().message().find("same name") != std::string::npos);
       std::vector<NamedCall> group;
       group.push_back(allreduce("y", second));
       group.push_back(allreduce("x", second));

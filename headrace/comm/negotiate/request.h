@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/base/export.h"
 #include "headrace/base/result.h"
 #include "headrace/comm/buffer.h"
 
@@ -25,7 +26,7 @@ enum class NamedKind : uint8_t {
   remove_set,  ///< its end
 };
 
-std::string_view named_kind_name(NamedKind kind);
+HR_API std::string_view named_kind_name(NamedKind kind);
 
 struct Request {
   NamedKind kind = NamedKind::allreduce;

@@ -109,7 +109,7 @@ Result<void> NamedSet::State::turn() {
   {
     base::MutexLock lock(mutex);
     for (const NamedPending& one : incoming) {
-      negotiator.submit(one->call.name, one->call.request);
+      negotiator.submit(one->call.tensor->name, one->call.tensor->encoded);
     }
     incoming.clear();
     if (std::exchange(join_is_new, false)) {

@@ -31,10 +31,16 @@ struct NamedOptions {
   bool join_active = false;  ///< average divides by the ranks that have not joined
 };
 
-/// One operation as a rank submits it. Memory is borrowed until the work is done.
-struct NamedCall {
+/// What stays the same from one submission of a tensor to the next.
+struct NamedTensor {
   std::string name;  ///< the same on all ranks; unique among what is pending
   Request request;
+  std::string encoded;  ///< the request
+};
+
+/// One operation as a rank submits it. Memory is borrowed until the work is done.
+struct NamedCall {
+  std::shared_ptr<const NamedTensor> tensor;
   const void* input = nullptr;
   void* output = nullptr;  ///< null: allgather, alltoall and reducescatter make it themselves
 };
@@ -83,11 +89,13 @@ class HR_API NamedSet {
   int size() const;
   std::span<const int> world_ranks() const;
 
-  /// `invalid_argument`: the name is pending, or what is wrong with the call.
+  /// Check what needs no other rank: `invalid_argument` says what is wrong.
+  Result<std::shared_ptr<const NamedTensor>> prepare(std::string name, Request request) const;
+  /// `invalid_argument`: the name is pending.
   Result<NamedWork> submit(NamedCall call);
-  /// All are done together, or none; their requests need not name the group.
-  Result<std::vector<NamedWork>> submit_group(const std::string& group,
-                                              std::vector<NamedCall> calls);
+  /// All of them, or none when a name is pending. To have them done together as well, prepare them
+  /// with a group.
+  Result<std::vector<NamedWork>> submit_all(std::vector<NamedCall> calls);
   /// This rank has no more data: it adds nothing to allreduces until all ranks have joined.
   Result<NamedWork> join();
   /// Ask for the end on all ranks and wait for it, `most` at most. What is pending fails with

@@ -58,8 +58,6 @@ struct NamedSet::State {
   State(Context& context_in, std::unique_ptr<ProcessSet> set_in, const NamedOptions& options_in);
   ~State();
 
-  /// Numbered checks of one call that need no other rank; completes the request.
-  Result<void> check(NamedCall& call) const;
   /// Put them among the pending ones, all or none.
   Result<std::vector<NamedWork>> push(std::vector<NamedCall> calls) HR_EXCLUDES(mutex);
   Result<NamedWork> push_join() HR_EXCLUDES(mutex);

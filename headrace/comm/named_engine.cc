@@ -119,10 +119,19 @@ Result<void> NamedSet::State::turn() {
       negotiator.shutdown(Errc::cancelled, *reason);
     }
     has_incoming = false;
+    trace.set_timeline(timeline);
   }
+  trace.cycle();
+  negotiator.observe(trace.is_on() ? [this](const std::string& name, NamedKind kind,
+                                            int rank) { trace.ready(name, kind, rank); }
+                                   : Negotiator::Observer());
   HR_TRY(const auto responses, exchange(negotiator.message()));
   for (const Response& response : responses) {
+    trace.decided(response);
+  }
+  for (const Response& response : responses) {
     HR_TRY(run_response(response));
+    trace.done(response);
   }
   return {};
 }

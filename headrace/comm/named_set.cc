@@ -176,6 +176,11 @@ Result<std::vector<NamedWork>> NamedSet::submit_all(std::vector<NamedCall> calls
 
 Result<NamedWork> NamedSet::join() { return state_->push_join(); }
 
+void NamedSet::set_timeline(std::shared_ptr<Timeline> timeline) {
+  base::MutexLock lock(state_->mutex);
+  state_->timeline.swap(timeline);
+}
+
 void NamedSet::shutdown(std::string_view reason, std::chrono::milliseconds most) {
   {
     base::MutexLock lock(state_->mutex);

@@ -215,6 +215,13 @@ class NamedWork:
     def last_joined(self) -> int: ...
     def take_new_set(self) -> object: ...
 
+class Timeline:
+    """A file of Chrome trace events."""
+
+    def __init__(
+        self, path: str, rank: int, mark_cycles: bool = ..., max_bytes: int = ...
+    ) -> None: ...
+
 class NamedTensor:
     """What NamedSet.prepare() made."""
 
@@ -284,6 +291,9 @@ class NamedSet:
 
     def remove_set(self, ranks: Sequence[int]) -> NamedWork: ...
     def shutdown(self, reason: str = ..., limit: float = ...) -> None: ...
+    def set_timeline(self, timeline: Timeline | None) -> None:
+        """Record what is done from now on; None: no longer."""
+
     def close(self) -> None: ...
 
 def init(

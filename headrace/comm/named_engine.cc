@@ -47,7 +47,12 @@ NamedSet::State::State(Context& context_in, std::unique_ptr<ProcessSet> set_in,
 
 NamedSet::State::~State() {
   stop = true;
-  if (has_ended.load() == 0) {
+  bool is_over = false;
+  {
+    base::MutexLock lock(mutex);
+    is_over = ended.has_value();
+  }
+  if (!is_over) {
     set->abort("closed");  // an operation under way ends with this
   }
   set->wake();

@@ -132,7 +132,7 @@ std::unique_ptr<NamedSet> NamedSet::make(Context& context, std::unique_ptr<Proce
 }
 
 NamedSet::NamedSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
-NamedSet::~NamedSet() = default;
+NamedSet::~NamedSet() { shutdown("closed"); }
 
 int NamedSet::rank() const { return state_->set->rank(); }
 int NamedSet::size() const { return state_->set->size(); }

@@ -230,7 +230,8 @@ TEST_CASE("a mismatch fails that operation on all ranks and no other") {
 }
 
 TEST_CASE("a name that is pending is refused, for groups as a whole") {
-  each_rank(2, [](int rank, Context&, NamedSet& set) {
+  std::atomic<bool> looked = false;
+  each_rank(2, [&looked](int rank, Context&, NamedSet& set) {
     std::vector<float> first(3, 1.0F);
     std::vector<float> second(3, 1.0F);
     if (rank == 0) {
@@ -245,9 +246,13 @@ TEST_CASE("a name that is pending is refused, for groups as a whole") {
       }
       CHECK_FALSE(set.submit_all(std::move(group)).ok());
       const auto other = submit(set, allreduce("y", second));  // the group has left nothing
+      looked = true;
       good(work);
       good(other);
     } else {
+      while (!looked) {
+        base::sleep_for(milliseconds(1));
+      }
       const auto work = submit(set, allreduce("y", second));
       good(submit(set, allreduce("x", first)));
       good(work);

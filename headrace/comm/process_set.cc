@@ -76,39 +76,47 @@ int ProcessSet::rank() const { return state_->rank; }
 int ProcessSet::size() const { return static_cast<int>(state_->world_ranks.size()); }
 std::span<const int> ProcessSet::world_ranks() const { return state_->world_ranks; }
 
-Work ProcessSet::State::submit(Call call, const Options& options) {
+Work ProcessSet::State::submit(Call&& call, const Options& options) {
   const auto ranks = static_cast<int>(world_ranks.size());
   if (call.root < 0 || call.root >= ranks) {
     const int root = call.root;
     Error error = bad(call, fmt::format("root {} is not in [0, {})", root, ranks));
     return failed_work(std::move(call), std::move(error));
   }
-  auto work = std::make_shared<WorkState>();
-  work->call = std::move(call);
-  work->call.name = options.name;
-  work->call.prescale = options.prescale;
-  work->call.postscale = options.postscale;
-  if (work->call.op == Op::average) {
-    work->call.op = Op::sum;
-    work->call.postscale /= ranks;
+  call.name = options.name;
+  call.prescale = options.prescale;
+  call.postscale = options.postscale;
+  if (call.op == Op::average) {
+    call.op = Op::sum;
+    call.postscale /= ranks;
   }
-  work->deadline = base::Deadline::in(options.timeout.value_or(timeout));
-  if (!queue->push(work)) {
-    return Work(std::move(work));
-  }
+  const auto limit = options.timeout.value_or(timeout);
+  std::shared_ptr<WorkState> work;
+  const auto push = [&] {
+    work = std::make_shared<WorkState>();
+    work->call = std::move(call);
+    work->deadline = base::Deadline::in(limit);
+    return queue->push(work);
+  };
   if (!options.blocking || !queue->driving().try_lock()) {
-    progress->notify();
-    if (options.blocking) {
-      static_cast<void>(Work(work).wait());
+    if (push()) {
+      progress->notify();
+      if (options.blocking) {
+        static_cast<void>(Work(work).wait());
+      }
     }
     return Work(std::move(work));
   }
-  queue->run(*work, base::Deadline::never(), spin);
+  uint64_t sequence = 0;
+  const auto now = queue->try_now(call, spin, limit, sequence, work);
+  if (now == SetQueue::Now::begun || (now == SetQueue::Now::not_begun && push())) {
+    queue->run(*work, base::Deadline::never(), spin);
+  }
   queue->driving().unlock();
   if (!queue->idle()) {
     progress->notify();
   }
-  return Work(std::move(work));
+  return now == SetQueue::Now::ended ? Work::ended(sequence) : Work(std::move(work));
 }
 
 Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options) {

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "headrace/base/futex.h"
+#include "headrace/comm/algo/exchange_plan.h"
+#include "headrace/comm/algo/shm_small_internal.h"
 #include "headrace/comm/set_queue_internal.h"
 
 namespace headrace::comm {
@@ -22,7 +24,7 @@ bool SetQueue::push(const std::shared_ptr<WorkState>& work) {
     base::MutexLock lock(mutex_);
     failed = failed_;
     if (!failed) {
-      work->sequence = submitted_++;
+      work->sequence = submitted_.fetch_add(1, std::memory_order_relaxed);
       queue_.push_back(work);
       pending_.store(static_cast<uint32_t>(queue_.size()), std::memory_order_release);
     }
@@ -98,6 +100,42 @@ Step SetQueue::step() {
     end_all();
   }
   return step;
+}
+
+SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::microseconds timeout,
+                                uint64_t& sequence, std::shared_ptr<WorkState>& late) {
+  const auto bytes = one_piece_bytes(call);
+  if (!idle() || failing_.load(std::memory_order_acquire) || !bytes ||
+      *bytes > channel_.geometry().small_bytes) {
+    return Now::not_begun;
+  }
+  sequence = submitted_.fetch_add(1, std::memory_order_relaxed);
+  ShmSmall operation(call, channel_, state_, *bytes);
+  Step now = operation.step();
+  for (uint32_t turns = 0; now == Step::stuck && turns < spin.turns; ++turns) {
+    base::spin_pause();
+    now = operation.step();
+  }
+  if (now == Step::done) {
+    return Now::ended;
+  }
+  late = std::make_shared<WorkState>();
+  late->call = std::move(call);
+  late->deadline = base::Deadline::in(timeout);
+  late->sequence = sequence;
+  current_ = late;
+  operation_ = std::make_unique<ShmSmall>(operation);
+  operation_->set_call(late->call);
+  {
+    base::MutexLock lock(mutex_);
+    queue_.push_front(late);
+    pending_.store(static_cast<uint32_t>(queue_.size()), std::memory_order_release);
+  }
+  if (now == Step::failed) {
+    set_failed(operation_->error());
+    end_all();
+  }
+  return Now::begun;
 }
 
 void SetQueue::look_for_failure() {

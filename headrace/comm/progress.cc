@@ -81,14 +81,16 @@ Progress::Round Progress::round(bool before_sleep) {
 }
 
 void Progress::run() {
-  uint32_t turns = 0;
+  Patience patience(spin_);
   while (!stop_.load()) {
     const uint32_t notices = notices_.load(std::memory_order_seq_cst);
     Round now = round(false);
     if (now == Round::idle) {
-      turns = 0;
+      patience.renew();
       base::futex_wait(notices_, notices, kIdleMost);
-    } else if (now == Round::stuck && ++turns > spin_.turns) {
+    } else if (now == Round::moved) {
+      patience.renew();
+    } else if (!patience.pass()) {
       const uint32_t ticket = bells_.begin_sleep();
       at_bell_.store(true, std::memory_order_seq_cst);
       now = round(true);
@@ -97,10 +99,9 @@ void Progress::run() {
       }
       at_bell_.store(false, std::memory_order_seq_cst);
       bells_.end_sleep();
-    } else if (now == Round::stuck) {
-      base::spin_pause();
-    } else {
-      turns = 0;
+      if (now == Round::moved) {
+        patience.renew();
+      }
     }
   }
 }

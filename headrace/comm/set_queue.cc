@@ -24,7 +24,9 @@ bool SetQueue::push(const std::shared_ptr<WorkState>& work) {
     base::MutexLock lock(mutex_);
     failed = failed_;
     if (!failed) {
-      work->sequence = submitted_.fetch_add(1, std::memory_order_relaxed);
+      const uint64_t queued = queued_.load(std::memory_order_relaxed);
+      work->sequence = queued + direct_.load(std::memory_order_relaxed);
+      queued_.store(queued + 1, std::memory_order_relaxed);
       queue_.push_back(work);
       pending_.store(static_cast<uint32_t>(queue_.size()), std::memory_order_release);
     }
@@ -109,11 +111,13 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
       *bytes > channel_.geometry().small_bytes) {
     return Now::not_begun;
   }
-  sequence = submitted_.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t direct = direct_.load(std::memory_order_relaxed);
+  sequence = direct + queued_.load(std::memory_order_relaxed);
+  direct_.store(direct + 1, std::memory_order_relaxed);
   ShmSmall operation(call, channel_, state_, *bytes);
   Step now = operation.step();
-  for (uint32_t turns = 0; now == Step::stuck && turns < spin.turns; ++turns) {
-    base::spin_pause();
+  Patience patience(spin);
+  while (now == Step::stuck && patience.pass()) {
     now = operation.step();
   }
   if (now == Step::done) {
@@ -192,10 +196,12 @@ void SetQueue::fail(const Error& error) {
 }
 
 void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget spin) {
-  uint32_t turns = 0;
+  Patience patience(spin);
   while (!work.done()) {
     Step now = step();
-    if (now == Step::stuck && ++turns > spin.turns) {
+    if (now != Step::stuck) {
+      patience.renew();
+    } else if (!patience.pass()) {
       const uint32_t ticket = channel_.bells().begin_sleep();
       now = step();
       if (now == Step::stuck) {
@@ -210,11 +216,9 @@ void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget sp
       if (deadline.passed()) {
         return;
       }
-    }
-    if (now == Step::stuck) {
-      base::spin_pause();
-    } else {
-      turns = 0;
+      if (now != Step::stuck) {
+        patience.renew();
+      }
     }
   }
 }

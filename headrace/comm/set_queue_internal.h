@@ -11,6 +11,7 @@
 #include "headrace/base/shm_segment.h"
 #include "headrace/base/thread.h"
 #include "headrace/comm/algo/shm_operation.h"
+#include "headrace/comm/patience.h"
 #include "headrace/comm/work_internal.h"
 
 namespace headrace::comm {
@@ -64,7 +65,9 @@ class SetQueue {
   ShmChannel channel_;
   std::atomic<uint32_t> pending_ = 0;  // size of queue_
   std::atomic<bool> failing_ = false;  // failed_ is set
-  std::atomic<uint64_t> submitted_ = 0;
+  // Operations so far are the sum: what went through the queue, and what did not.
+  std::atomic<uint64_t> queued_ = 0;  // changed under mutex_
+  std::atomic<uint64_t> direct_ = 0;  // changed under driving_
 
   base::Mutex driving_;  // before mutex_
   std::shared_ptr<WorkState> current_ HR_GUARDED_BY(driving_);

@@ -72,12 +72,12 @@ void Work::on_done(std::function<void(const Result<void>&)> then) const {
 Work Work::ended(uint64_t sequence) {
   // One for all: nothing of it is asked for but that it is done. Never destroyed, for works may
   // be used until the process ends.
-  static const auto& state = *new std::shared_ptr<WorkState>([] {
-    auto made = std::make_shared<WorkState>();
+  static WorkState* const state = [] {
+    auto* made = new WorkState();
     made->complete({});
     return made;
-  }());
-  Work work(state);
+  }();
+  Work work(std::shared_ptr<WorkState>(std::shared_ptr<WorkState>(), state));  // counts nothing
   work.sequence_ = sequence;
   return work;
 }

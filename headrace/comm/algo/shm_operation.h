@@ -66,11 +66,6 @@ class ShmOperation {
 std::unique_ptr<ShmOperation> start_shm_operation(const Call& call, ShmChannel& channel,
                                                   ShmSetState& state);
 
-/// How long to look before sleeping; none where the ranks of a node outnumber its cores.
-struct SpinBudget {
-  uint32_t turns = 4000;
-};
-
 /// What the set failed with, when a rank has found that it must.
 std::optional<Error> failure_of(const ShmChannel& channel);
 /// Let all ranks of the set know of a failure; the first one counts and is returned.

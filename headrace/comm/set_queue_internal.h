@@ -16,6 +16,20 @@
 
 namespace headrace::comm {
 
+/// A mutex that nobody waits for.
+class HR_CAPABILITY("mutex") TryMutex {
+ public:
+  bool try_lock() HR_THREAD_ATTRIBUTE(try_acquire_capability(true)) {
+    return !held_.exchange(true, std::memory_order_acquire);
+  }
+  /// Ordered before all that the thread reads after it, so that who unlocks can look whether
+  /// somebody has failed to lock in vain.
+  void unlock() HR_RELEASE() { held_.exchange(false, std::memory_order_seq_cst); }
+
+ private:
+  std::atomic<bool> held_ = false;
+};
+
 /// Operations start in the order of submission, one after the other. Whoever holds `driving` may
 /// step them: the caller of a blocking operation, or the progress thread of the context.
 class SetQueue {
@@ -34,7 +48,7 @@ class SetQueue {
   /// Something is to be done that nobody drives yet.
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
 
-  base::Mutex& driving() HR_THREAD_ATTRIBUTE(lock_returned(driving_)) { return driving_; }
+  TryMutex& driving() HR_THREAD_ATTRIBUTE(lock_returned(driving_)) { return driving_; }
   /// Step the first operation; `done` when there is none. Ended operations are completed.
   Step step() HR_REQUIRES(driving_);
   /// Before sleeping: end what is over its deadline, or whose set has failed elsewhere.
@@ -69,7 +83,7 @@ class SetQueue {
   std::atomic<uint64_t> queued_ = 0;  // changed under mutex_
   std::atomic<uint64_t> direct_ = 0;  // changed under driving_
 
-  base::Mutex driving_;  // before mutex_
+  TryMutex driving_;  // before mutex_
   std::shared_ptr<WorkState> current_ HR_GUARDED_BY(driving_);
   std::unique_ptr<ShmOperation> operation_ HR_GUARDED_BY(driving_);
   int closed_seen_ HR_GUARDED_BY(driving_) = -1;  // a closed rank that the operation waited for

@@ -41,6 +41,9 @@ void WorkState::complete(Result<void> how) {
 bool Work::done() const { return state_->done(); }
 
 Result<void> Work::wait(std::optional<std::chrono::milliseconds> limit) const {
+  if (state_->done()) {
+    return state_->outcome_when_done();
+  }
   const auto deadline = limit ? base::Deadline::in(*limit) : base::Deadline::never();
   while (!state_->done()) {
     if (deadline.passed()) {

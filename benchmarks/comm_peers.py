@@ -220,9 +220,10 @@ def times_for(side: Side, batch_seconds: float) -> int:
         times = min(wanted, times * 20)
 
 
-def in_turns(sides: Mapping[str, Side], best: bool, rounds: int) -> Measured:
+def in_turns(sides: Mapping[str, Side], best: bool, rounds: int, quick: bool = False) -> Measured:
     """Batches of all sides in turns: the best batch, or the median of undisturbed rounds."""
-    times = {name: times_for(side, 0.02 if best else 0.1) for name, side in sides.items()}
+    length = 0.005 if quick else 0.02 if best else 0.1
+    times = {name: times_for(side, length) for name, side in sides.items()}
     taken: list[dict[str, Batch]] = []
     for turn in range(rounds):
         order = list(sides) if turn % 2 == 0 else list(reversed(sides))

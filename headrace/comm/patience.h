@@ -10,35 +10,37 @@
 
 namespace headrace::comm {
 
-/// How often to look before sleeping: with the core held, which is fastest when the others run, and
-/// then with the core offered to whoever wants it, which may be the rank that is waited for. Two
-/// ranks on one core would else burn their whole time in turns; and they stay there, for a
-/// scheduler does not move what has just run.
+/// How long to look before sleeping, in turns of some 50 ns.
 struct SpinBudget {
-  uint32_t turns = 500;  ///< none where the ranks of a node outnumber its cores
-  uint32_t yields = 200;
+  uint32_t turns = 4000;
+  bool crowded = false;  ///< the ranks of the node outnumber its cores
 };
 
-/// One wait, from the cheap looks to the dear ones.
+/// One wait, from looks at short intervals to sleep.
 class Patience {
  public:
   explicit Patience(SpinBudget budget) : budget_(budget) {}
 
-  /// Pass the time until the next look; false: it is over, sleep.
-  bool pass() {
-    if (passed_ < budget_.turns) {
-      base::spin_pause();
-    } else if (passed_ - budget_.turns < budget_.yields) {
-      ::sched_yield();
-    } else {
+  /// Pass the time until the next look; false: it is over, sleep. `same_core`: who is waited for
+  /// was last seen on this core and cannot run while we hold it. A scheduler leaves two such
+  /// threads where they are for long, for it does not like to move what has just run.
+  bool pass(bool same_core) {
+    if (passed_ >= budget_.turns) {
       return false;
     }
-    ++passed_;
+    if (same_core || budget_.crowded) {
+      ::sched_yield();
+      passed_ += kTurnsOfYield;
+    } else {
+      base::spin_pause();
+      ++passed_;
+    }
     return true;
   }
   void renew() { passed_ = 0; }
 
  private:
+  static constexpr uint32_t kTurnsOfYield = 20;
   SpinBudget budget_;
   uint32_t passed_ = 0;
 };

@@ -117,7 +117,7 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
   ShmSmall operation(call, channel_, state_, *bytes);
   Step now = operation.step();
   Patience patience(spin);
-  while (now == Step::stuck && patience.pass()) {
+  while (now == Step::stuck && patience.pass(channel_.shares_core_with(operation.missing()))) {
     now = operation.step();
   }
   if (now == Step::done) {
@@ -140,6 +140,10 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
     end_all();
   }
   return Now::begun;
+}
+
+bool SetQueue::waits_on_core() const {
+  return operation_ != nullptr && channel_.shares_core_with(operation_->missing());
 }
 
 void SetQueue::look_for_failure() {
@@ -201,7 +205,7 @@ void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget sp
     Step now = step();
     if (now != Step::stuck) {
       patience.renew();
-    } else if (!patience.pass()) {
+    } else if (!patience.pass(waits_on_core())) {
       const uint32_t ticket = channel_.bells().begin_sleep();
       now = step();
       if (now == Step::stuck) {

@@ -53,6 +53,8 @@ class SetQueue {
   Step step() HR_REQUIRES(driving_);
   /// Before sleeping: end what is over its deadline, or whose set has failed elsewhere.
   void look_for_failure() HR_REQUIRES(driving_);
+  /// Whom the operation under way waits for was last seen on this core.
+  bool waits_on_core() const HR_REQUIRES(driving_);
   /// Drive on this thread until `work` is done or `deadline` has passed.
   void run(const WorkState& work, base::Deadline deadline, SpinBudget spin) HR_REQUIRES(driving_);
   /// Do a call in one piece on this thread, without a Work, if nothing is before it and the others

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/comm/transport/node_bells.h"
 
+#include <sched.h>
+
 #include "headrace/base/futex.h"
 
 namespace headrace::comm {
@@ -16,6 +18,15 @@ void NodeBells::ring(int place) const {
     line.rings.fetch_add(1, std::memory_order_release);
     base::futex_wake_all(line.rings);
   }
+}
+
+bool NodeBells::shares_core_with(int place) const {
+  const auto here = static_cast<uint32_t>(::sched_getcpu() + 1);
+  std::atomic<uint32_t>& told = lines_[self_].core;
+  if (told.load(std::memory_order_relaxed) != here) {
+    told.store(here, std::memory_order_relaxed);
+  }
+  return here != 0 && lines_[place].core.load(std::memory_order_relaxed) == here;
 }
 
 void NodeBells::ring_self() const {

@@ -100,6 +100,9 @@ class ShmChannel {
   /// Wake whoever of the others sleeps, after something was published.
   void ring_others(Fence fence = Fence::yes) const;
   bool has_place(int place) const;
+  bool shares_core_with(int rank) const {
+    return rank >= 0 && bells_.shares_core_with(places_[static_cast<size_t>(rank)]);
+  }
   const NodeBells& bells() const { return bells_; }
 
  private:

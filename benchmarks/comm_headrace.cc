@@ -9,21 +9,22 @@
 #include <emmintrin.h>
 #endif
 
+#include "comm_worker.h"
+
 #include <algorithm>
 #include <barrier>
 #include <filesystem>
 #include <thread>
 
-#include "comm_worker.h"
 #include "headrace/base/clock.h"
 #include "headrace/comm/context.h"
 
 namespace {
 
+using headrace::Dtype;
 using headrace::comm::Buffer;
 using headrace::comm::Config;
 using headrace::comm::Context;
-using headrace::Dtype;
 using headrace::comm::Op;
 using headrace::comm::StoreTable;
 

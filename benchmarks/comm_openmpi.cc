@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Open MPI's side of comm_collectives.py, which builds it with mpicxx where that is installed.
-#include <mpi.h>
-
 #include "comm_worker.h"
+
+#include <mpi.h>
 
 namespace {
 

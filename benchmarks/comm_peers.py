@@ -136,9 +136,7 @@ def headrace(folder: pathlib.Path, ranks: int) -> Peer:
     if not PROGRAM.exists():
         raise CannotDoIt(f"{PROGRAM} is not there; run `ninja -C build/release comm_headrace`")
     where = folder / f"headrace{ranks}"
-    commands = [
-        [str(PROGRAM), "rank", str(where), str(rank), str(ranks)] for rank in range(ranks)
-    ]
+    commands = [[str(PROGRAM), "rank", str(where), str(rank), str(ranks)] for rank in range(ranks)]
     return Peer("headrace", commands, where, ranks)
 
 
@@ -175,9 +173,7 @@ def torch_peer(python: str | None, backend: str, folder: pathlib.Path, ranks: in
     commands = [
         [python, worker, backend, str(where), str(rank), str(ranks)] for rank in range(ranks)
     ]
-    return Peer(
-        f"torch {backend}", commands, where, ranks, {"PYTHONPATH": str(ROOT / "python")}
-    )
+    return Peer(f"torch {backend}", commands, where, ranks, {"PYTHONPATH": str(ROOT / "python")})
 
 
 def torch_python(given: str | None) -> str | None:

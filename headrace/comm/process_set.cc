@@ -137,8 +137,8 @@ Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& op
   }
   const bool good_in = fits(call, in, in.count);
   if (!good_in || !fits(call, out, in.count)) [[unlikely]] {
-    Error error = good_in ? buffer_error(call, "out", out, in.count)
-                          : buffer_error(call, "in", in, in.count);
+    Error error =
+        good_in ? buffer_error(call, "out", out, in.count) : buffer_error(call, "in", in, in.count);
     return failed_work(std::move(call), std::move(error));
   }
   return state_->submit(std::move(call), options);

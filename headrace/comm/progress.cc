@@ -81,7 +81,7 @@ Progress::Round Progress::round(bool before_sleep) {
 }
 
 void Progress::run() {
-  Patience patience(spin_);
+  Patience patience(spin_);  // knows from operation to operation how long waits are
   while (!stop_.load()) {
     const uint32_t notices = notices_.load(std::memory_order_seq_cst);
     Round now = round(false);

@@ -145,8 +145,9 @@ void ShmChunked::reduce() {
     }
     // Into the slot, which the caches hold, and from there to the user's memory.
     std::byte* to = slot != nullptr ? slot : plan_.result.data + offset;
-    reduce_tree({.in = call().dtype, .out = call().dtype, .op = call().op, .scale = call().postscale},
-                sources_, to, bytes / dtype_bytes(call().dtype));
+    reduce_tree(
+        {.in = call().dtype, .out = call().dtype, .op = call().op, .scale = call().postscale},
+        sources_, to, bytes / dtype_bytes(call().dtype));
     result = to;
   } else if (slot != nullptr) {
     std::memcpy(slot, result, bytes);

@@ -88,15 +88,18 @@ void ShmSmall::take() {
     for (int r = 0; r < ranks; ++r) {
       sources[static_cast<size_t>(r)] = piece(r) + offset;
     }
-    reduce_tree({.in = call().dtype, .out = call().dtype, .op = call().op, .scale = call().postscale},
-                std::span(sources).first(static_cast<size_t>(ranks)), call().out,
-                scatter ? call().counts[static_cast<size_t>(rank)] : call().count);
+    reduce_tree(
+        {.in = call().dtype, .out = call().dtype, .op = call().op, .scale = call().postscale},
+        std::span(sources).first(static_cast<size_t>(ranks)), call().out,
+        scatter ? call().counts[static_cast<size_t>(rank)] : call().count);
   } else if (call().kind == Kind::broadcast) {
-    copy_piece(call().out, rank == call().root ? call().in : piece(call().root), call().count * element);
+    copy_piece(call().out, rank == call().root ? call().in : piece(call().root),
+               call().count * element);
   } else if (call().kind == Kind::scatter) {
     copy_piece(call().out, piece(call().root) + sum_before(call().counts, rank) * element,
                call().counts[static_cast<size_t>(rank)] * element);
-  } else if (call().kind == Kind::all_gather || (call().kind == Kind::gather && rank == call().root)) {
+  } else if (call().kind == Kind::all_gather ||
+             (call().kind == Kind::gather && rank == call().root)) {
     std::byte* to = call().out;
     for (int r = 0; r < ranks; ++r) {
       const size_t bytes = call().counts[static_cast<size_t>(r)] * element;

@@ -29,8 +29,8 @@ Result<run::LaunchOptions> launch_options(const Arguments& arguments) {
   HR_TRY(options.settings, engine_variables_of(arguments));
   HR_TRY(options.hosts, hosts_of(arguments));
   options.command = arguments.texts("command");
-  options.ranks = static_cast<int>(
-      arguments.integer("num-proc").value_or(run::slots_of(options.hosts)));
+  options.ranks =
+      static_cast<int>(arguments.integer("num-proc").value_or(run::slots_of(options.hosts)));
   if (options.command.empty()) {
     return Error{Errc::invalid_argument,
                  "no command is given for the ranks: headrace run -np 4 python train.py"};
@@ -115,10 +115,11 @@ std::vector<Command> run_commands() {
       "headrace's own. What they print comes line by line with the rank in front. When one ends "
       "with another exit code than 0, the others are stopped, and its last lines are repeated. The "
       "flags are those of horovodrun; options stand before the command.";
-  run.examples = {"headrace run -np 4 python train.py",
-                  "headrace run -np 2 --output-filename logs --cpus-per-rank 4 python train.py --lr 0.1",
-                  "headrace run -H a:4,b:4 --agent-token-file token python train.py",
-                  "headrace run --print-env --fusion-threshold-mb 32 --cycle-time-ms 20"};
+  run.examples = {
+      "headrace run -np 4 python train.py",
+      "headrace run -np 2 --output-filename logs --cpus-per-rank 4 python train.py --lr 0.1",
+      "headrace run -H a:4,b:4 --agent-token-file token python train.py",
+      "headrace run --print-env --fusion-threshold-mb 32 --cycle-time-ms 20"};
   run.options = run_options();
   run.rest = "command";
   run.spellings = run_spellings();

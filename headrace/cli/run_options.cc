@@ -163,8 +163,8 @@ Result<run::GivenSettings> flag_settings(const Arguments& arguments) {
     }
     const std::string name(setting.name);
     const std::string off = "no-" + name;
-    const bool is_switch = setting.kind == run::SettingKind::on_off ||
-                           setting.kind == run::SettingKind::off_on;
+    const bool is_switch =
+        setting.kind == run::SettingKind::on_off || setting.kind == run::SettingKind::off_on;
     if (is_switch && arguments.has(name) && arguments.has(off)) {
       return Error{Errc::invalid_argument,
                    fmt::format("--{} and --{} are both given; give one", name, off)};
@@ -256,15 +256,15 @@ Result<int64_t> start_timeout_of(const Arguments& arguments) {
       continue;
     }
     int64_t seconds = 0;
-    const auto [end, code] =
-        std::from_chars(value->data(), value->data() + value->size(), seconds);
+    const auto [end, code] = std::from_chars(value->data(), value->data() + value->size(), seconds);
     if (code != std::errc() || end != value->data() + value->size() || seconds < 1) {
-      return Error{Errc::invalid_argument,
-                   fmt::format("{} is \"{}\", not a number of seconds of at least 1", name, *value)};
+      return Error{
+          Errc::invalid_argument,
+          fmt::format("{} is \"{}\", not a number of seconds of at least 1", name, *value)};
     }
     if (given && *given != seconds) {
-      base::log_info(fmt::format("run: --start-timeout {} is used; {}={} is not", *given, name,
-                                 seconds));
+      base::log_info(
+          fmt::format("run: --start-timeout {} is used; {}={} is not", *given, name, seconds));
     }
     return given.value_or(seconds);
   }

@@ -15,16 +15,16 @@
 namespace headrace::run {
 
 enum class SettingKind : uint8_t {
-  mebibytes,   ///< at least 0; the variable is in bytes
-  real,        ///< at least 0
-  share,       ///< from 0 to 1
-  whole,       ///< at least 0
-  on_off,      ///< 1 or 0
-  off_on,      ///< the same, and the variable says the opposite
-  text,        ///< not empty
-  core_list,   ///< numbers of cores with commas between
-  log_level,   ///< trace to fatal
-  ignored,     ///< of Horovod's other engines: accepted, without a variable
+  mebibytes,  ///< at least 0; the variable is in bytes
+  real,       ///< at least 0
+  share,      ///< from 0 to 1
+  whole,      ///< at least 0
+  on_off,     ///< 1 or 0
+  off_on,     ///< the same, and the variable says the opposite
+  text,       ///< not empty
+  core_list,  ///< numbers of cores with commas between
+  log_level,  ///< trace to fatal
+  ignored,    ///< of Horovod's other engines: accepted, without a variable
 };
 
 /// One setting.

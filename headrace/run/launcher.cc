@@ -117,8 +117,8 @@ Variables Job::variables_of(const Place& place, const CoreShare& share) const {
 
 Result<void> Job::start_ranks() {
   // All hosts are this machine: their ranks divide its cores among them.
-  HR_TRY(const auto shares, divide_cores(own_cores(), base::usable_cores(), options_.ranks,
-                                         options_.cores_per_rank));
+  HR_TRY(const auto shares,
+         divide_cores(own_cores(), base::usable_cores(), options_.ranks, options_.cores_per_rank));
   HR_TRY(auto local, LocalRanks::make());
   std::vector<RankStart> starts;
   for (const Place& place : places_) {
@@ -161,10 +161,8 @@ void Job::on_end(const RankEnd& end) {
 
 Result<void> Job::pump() {
   const RankEvents events = {
-      .on_bytes =
-          [this](int rank, Stream stream, std::string_view bytes) {
-            output_->on_bytes(rank, stream, bytes);
-          },
+      .on_bytes = [this](int rank, Stream stream,
+                         std::string_view bytes) { output_->on_bytes(rank, stream, bytes); },
       .on_end = [this](const RankEnd& end) { on_end(end); },
   };
   for (const auto& host : hosts_) {
@@ -278,9 +276,9 @@ LaunchOutcome Job::outcome() {
     outcome.message = fmt::format("run: interrupted; the ranks were stopped\n");
   }
   if (!left.empty()) {
-    outcome.message += fmt::format("run: no end was heard of rank{} {} within {} s of SIGKILL\n",
-                                   left.size() == 1 ? "" : "s", fmt::join(left, ", "),
-                                   kGiveUp.count() / 1000);
+    outcome.message +=
+        fmt::format("run: no end was heard of rank{} {} within {} s of SIGKILL\n",
+                    left.size() == 1 ? "" : "s", fmt::join(left, ", "), kGiveUp.count() / 1000);
   }
   if (!output_->file_problem().empty()) {
     outcome.message += "run: " + output_->file_problem() + "\n";

@@ -55,9 +55,9 @@ Result<Host> parse_host(std::string_view text) {
 Result<void> add(Host host, std::vector<Host>* hosts) {
   for (const Host& other : *hosts) {
     if (other.name == host.name) {
-      return Error{Errc::invalid_argument,
-                   fmt::format("the host {} is given twice; give it once, with all its slots",
-                               host.name)};
+      return Error{
+          Errc::invalid_argument,
+          fmt::format("the host {} is given twice; give it once, with all its slots", host.name)};
     }
   }
   hosts->push_back(std::move(host));
@@ -142,10 +142,11 @@ Result<std::vector<Place>> place_ranks(const std::vector<Host>& hosts, int ranks
     return Error{Errc::invalid_argument, fmt::format("{} ranks; there is at least one", ranks)};
   }
   if (slots_of(hosts) < ranks) {
-    return Error{Errc::invalid_argument,
-                 fmt::format("{} ranks are asked for, and the hosts have {} slots in all; give more "
-                             "slots (-H NAME:SLOTS) or a smaller -np",
-                             ranks, slots_of(hosts))};
+    return Error{
+        Errc::invalid_argument,
+        fmt::format("{} ranks are asked for, and the hosts have {} slots in all; give more "
+                    "slots (-H NAME:SLOTS) or a smaller -np",
+                    ranks, slots_of(hosts))};
   }
   std::vector<Place> places;
   std::vector<int> sizes(hosts.size(), 0);

@@ -45,7 +45,8 @@ Result<ReservedPort> ReservedPort::take() {
   base::random_bytes(std::as_writable_bytes(std::span(&start, 1)));
   for (uint32_t i = 0; i < kTries; ++i) {
     const auto port = static_cast<uint16_t>(kLowest + (start + i) % (end - kLowest));
-    auto hold = wire::Listener::bind(wire::Endpoint::unix_name(fmt::format("headrace-port-{}", port)));
+    auto hold =
+        wire::Listener::bind(wire::Endpoint::unix_name(fmt::format("headrace-port-{}", port)));
     if (hold.ok() && is_free(port)) {
       return ReservedPort(port, *std::move(hold));
     }

@@ -81,9 +81,8 @@ Result<std::vector<CoreShare>> divide_cores(const std::vector<int>& cores, int q
 
 Variables thread_variables(int threads) {
   Variables all;
-  for (const char* name :
-       {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-        "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"}) {
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                           "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"}) {
     if (!base::environment(name)) {
       all.emplace_back(name, fmt::to_string(threads));
     }

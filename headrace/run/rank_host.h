@@ -23,7 +23,7 @@ using proc::Millis;
 struct RankStart {
   int rank = 0;
   std::vector<std::string> argv = {};
-  Variables variables = {};  ///< set on top of the host's environment
+  Variables variables = {};        ///< set on top of the host's environment
   bool whole_environment = false;  ///< `variables` is all of it
   std::string folder = {};         ///< working folder; empty: ours
   std::vector<int> cores = {};     ///< empty: all
@@ -33,7 +33,7 @@ struct RankStart {
 struct RankEnd {
   int rank = 0;
   int64_t pid = -1;
-  int code = -1;   ///< -1 when a signal ended it
+  int code = -1;  ///< -1 when a signal ended it
   int signal = 0;
   bool ok = false;
   std::string text;  ///< "exit code 3", "SIGKILL (out of memory)"

@@ -2,6 +2,7 @@
 // Collectives for Python: addresses, counts and types in, works out. Converts and calls; the fronts
 // (headrace/torch and others) know what owns the memory and keep it alive until the work is done.
 #include "python/src/border.h"
+#include "python/src/context_holder.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -82,23 +83,6 @@ class CompletionQueue {
 /// For one thread of Python to take from: the GIL is taken once for all that have gathered.
 struct Completions {
   std::shared_ptr<CompletionQueue> queue = std::make_shared<CompletionQueue>();
-};
-
-/// Closes without the GIL: a thread that it waits for may be about to take it.
-class ContextHolder {
- public:
-  explicit ContextHolder(std::unique_ptr<hc::Context> context) : context_(std::move(context)) {}
-  ContextHolder(ContextHolder&&) = default;
-  ContextHolder& operator=(ContextHolder&&) = delete;
-  ~ContextHolder() {
-    const nb::gil_scoped_release release;
-    context_.reset();
-  }
-  hc::Context& operator*() const { return *context_; }
-  hc::Context* operator->() const { return context_.get(); }
-
- private:
-  std::unique_ptr<hc::Context> context_;
 };
 
 nb::object exception_of(const Error& error) {

@@ -13,6 +13,7 @@
 #include "headrace/base/environment.h"
 #include "headrace/base/file.h"
 #include "headrace/base/log.h"
+#include "headrace/run/agent_message.h"
 #include "headrace/run/engine_settings.h"
 
 namespace headrace::cli {
@@ -131,6 +132,14 @@ std::vector<Option> other_options() {
       flag("-v,--version", "print the version"),
       flag("--check-build", "say what works here, also -cb"),
       flag("--print-env", "print the variables that flags and configuration file give"),
+      {.name = "--agent-port",
+       .help = "port of `headrace agent` on the other hosts",
+       .kind = OptionKind::integer,
+       .default_text = std::to_string(run::kAgentPort),
+       .at_least = 1,
+       .at_most = 65535},
+      text("--agent-token-file",
+           "secret of the agents, 32 bytes; default: HEADRACE_AGENT_TOKEN_FILE"),
       whole("-p,--ssh-port", "port of ssh on the other hosts", 1),
       text("-i,--ssh-identity-file", "key for ssh"),
       flag("--gloo", "no effect"),

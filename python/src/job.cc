@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joining the job that the environment names, and the launcher's store for functions that are
 // called on ranks.
+#include "python/src/border.h"
+#include "python/src/context_holder.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -15,8 +18,6 @@
 
 #include "headrace/base/environment.h"
 #include "headrace/comm/environment.h"
-#include "python/src/border.h"
-#include "python/src/context_holder.h"
 
 namespace headrace::python {
 

@@ -198,6 +198,9 @@ std::string command_help(const Command& command) {
   std::vector<std::pair<std::string, std::string>> positionals;
   std::vector<std::pair<std::string, std::string>> options;
   for (const Option& option : command.options) {
+    if (option.hidden) {
+      continue;
+    }
     if (is_positional(option)) {
       usage += " " + positional_text(option);
       positionals.emplace_back(positional_text(option), option_help(option));

@@ -50,6 +50,8 @@ Result<run::LaunchOptions> launch_options(const Arguments& arguments) {
   options.agent_port = static_cast<uint16_t>(*arguments.integer("agent-port"));
   options.token_file = token_file_of(arguments, "agent-token-file");
   options.verbose = arguments.flag("verbose");
+  options.function_file = arguments.text("function-file");
+  options.results_folder = arguments.text("results-folder");
   options.owner_fd = static_cast<int>(arguments.integer("owner-fd").value_or(-1));
   return options;
 }
@@ -102,6 +104,13 @@ int run_job(const Arguments& arguments) {
     return report_error(outcome.error(), json);
   }
   fmt::print(stderr, "{}", outcome->message);
+  if (arguments.has("results-folder")) {
+    const auto kept = base::replace_file(base::Path(arguments.text("results-folder")) / "message",
+                                         outcome->message);
+    if (!kept.ok()) {
+      return report_error(kept.error(), json);
+    }
+  }
   if (outcome->interrupted) {
     return kExitInterrupted;
   }
@@ -195,7 +204,8 @@ std::vector<Command> run_commands() {
       {.name = "--owner-fd",
        .help = "descriptor at whose end the agent ends",
        .kind = OptionKind::integer,
-       .at_least = 0}};
+       .at_least = 0,
+       .hidden = true}};
   agent.run = run_agent;
   return {run, agent, guard};
 }

@@ -54,6 +54,11 @@ Option whole(std::string name, std::string help, double at_least) {
           .at_least = at_least};
 }
 
+Option hidden(Option option) {
+  option.hidden = true;
+  return option;
+}
+
 void append(std::vector<Option>* all, std::vector<Option> more) {
   all->insert(all->end(), std::make_move_iterator(more.begin()),
               std::make_move_iterator(more.end()));
@@ -150,7 +155,9 @@ std::vector<Option> other_options() {
       text("--binding-args", "no effect"),
       flag("--tcp", "no effect"),
       flag("--disable-cache", "no effect"),
-      whole("--owner-fd", "descriptor at whose end the job is ended", 0),
+      hidden(whole("--owner-fd", "descriptor at whose end the job is ended", 0)),
+      hidden(text("--function-file", "what the ranks find in the store")),
+      hidden(text("--results-folder", "folder for what they put there")),
       {.name = "command", .help = "program of each rank, with its arguments", .repeated = true},
   };
 }

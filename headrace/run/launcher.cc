@@ -20,6 +20,7 @@
 #include "headrace/run/guard.h"
 #include "headrace/run/local_ranks.h"
 #include "headrace/run/output.h"
+#include "headrace/run/payload.h"
 #include "headrace/run/port.h"
 #include "headrace/run/remote_ranks.h"
 #include "headrace/wire/interface.h"
@@ -35,6 +36,9 @@ using base::Micros;
 constexpr Millis kGrace{5000};
 // A host that does not tell of its ranks' ends this long after they were to be killed is given up.
 constexpr Millis kGiveUp{15000};
+// Functions and results of all ranks together, through this process' own store.
+constexpr Millis kPayload{120000};
+constexpr size_t kFunctionBytesMost = size_t{8} << 30;
 // A reader that takes nothing for so long will not come back.
 constexpr Millis kDrain{600000};
 
@@ -50,6 +54,9 @@ class Job {
   Result<void> find_hosts();
   Result<void> connect_agents(const wire::Secret& token);
   Result<void> serve_store();
+  Result<wire::StoreClient> store_client(const base::Deadline& deadline) const;
+  Result<void> offer_function();
+  Result<void> take_results();
   Result<JobFacts> facts_of(const RemoteRanks* host) const;
   Result<void> start_ranks();
   Result<void> start_local();
@@ -143,6 +150,9 @@ Result<void> Job::serve_store() {
   wire::StoreServerOptions options;
   options.job_id = id_;
   options.secret = &*secret_;
+  if (!options_.function_file.empty()) {
+    options.limits.total_bytes_max = kFunctionBytesMost;
+  }
   if (!remote_.empty()) {
     options.endpoint = wire::Endpoint::tcp("::", 0);
   }
@@ -152,6 +162,38 @@ Result<void> Job::serve_store() {
     store = wire::StoreServer::start(options);
   }
   HR_TRY(store_, std::move(store), "run");
+  return {};
+}
+
+/// Of this process, to its own store.
+Result<wire::StoreClient> Job::store_client(const base::Deadline& deadline) const {
+  return wire::StoreClient::connect(
+      {.endpoint = wire::Endpoint::tcp("127.0.0.1", store_->endpoint().port),
+       .job_id = id_,
+       .secret = &*secret_},
+      deadline);
+}
+
+Result<void> Job::offer_function() {
+  if (options_.function_file.empty()) {
+    return {};
+  }
+  const base::Deadline deadline = base::Deadline::in(kPayload);
+  HR_TRY(auto store, store_client(deadline));
+  return put_file(store, "run/function", options_.function_file, deadline);
+}
+
+Result<void> Job::take_results() {
+  if (options_.results_folder.empty()) {
+    return {};
+  }
+  const base::Deadline deadline = base::Deadline::in(kPayload);
+  HR_TRY(auto store, store_client(deadline));
+  for (const Place& place : places_) {
+    HR_TRY([[maybe_unused]] const bool there,
+           take_file(store, fmt::format("run/result/{}", place.rank),
+                     options_.results_folder / fmt::to_string(place.rank), deadline));
+  }
   return {};
 }
 
@@ -181,6 +223,7 @@ Result<void> Job::prepare() {
   }
   HR_TRY(secret_->write_file(secret_file_));
   HR_TRY(serve_store());
+  HR_TRY(offer_function());
   if (is_local_[places_.front().host]) {
     HR_TRY(master_port_, ReservedPort::take());
   }
@@ -450,10 +493,12 @@ Result<LaunchOutcome> Job::run() {
     loop();
   }
   LaunchOutcome result = outcome();
+  const Result<void> taken = started.ok() ? take_results() : Result<void>();
   hosts_.clear();  // ends what is left of them
   guard_->finish();
   drain();
   HR_TRY(started);
+  HR_TRY(taken);
   return result;
 }
 

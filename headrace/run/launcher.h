@@ -29,6 +29,10 @@ struct LaunchOptions {
   int cores_per_rank = 0;            ///< 0: an equal part
   uint16_t agent_port = kAgentPort;  ///< of the agents on other hosts
   base::Path token_file;             ///< the agents' secret; needed for other hosts only
+  /// A file that ranks find in the job's store as run/function, and a folder for what they put
+  /// there as run/result/RANK; empty: none.
+  base::Path function_file;
+  base::Path results_folder;
   bool verbose = false;
   int out_fd = 1;
   int err_fd = 2;

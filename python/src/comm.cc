@@ -101,12 +101,6 @@ class ContextHolder {
   std::unique_ptr<hc::Context> context_;
 };
 
-nb::object exception_of(const Error& error) {
-  const nb::object errors = nb::module_::import_("headrace._errors");
-  const nb::object type = errors.attr("BY_CODE")[std::string(errc_name(error.code())).c_str()];
-  return type(error.message());
-}
-
 hc::StoreTable store_of(const nb::callable& set, const nb::callable& get) {
   // Kept by reference: init() ends before the arguments do.
   return {

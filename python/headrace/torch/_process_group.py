@@ -7,18 +7,22 @@ copy. Works keep their tensors alive until they are done.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
+import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
 from torch._C._distributed_c10d import Work as C10dWork
 
-from headrace._errors import InvalidArgument, Unsupported
+from headrace._errors import Error, InvalidArgument, Unsupported
 from headrace._front import Memory, Op, Waiter, comm
+from headrace.torch._errors import as_torch
 
 _DTYPES = {
     torch.uint8: "uint8",
@@ -47,6 +51,10 @@ _OPS = {
 }
 _OPS_BY_NUMBER = {int(kind): op for kind, op in _OPS.items()}
 
+# DDP.join hands the work of one number to C++, drops it and waits there: which is for ever once the
+# part in Python is gone. So the last ones that nobody waited for stay.
+_DROPPED: collections.deque[HeadraceWork] = collections.deque(maxlen=1024)
+
 
 class HeadraceWork(C10dWork):  # type: ignore[misc]
     """A collective on its way; `after` puts results where they belong, once, when it is done."""
@@ -65,6 +73,7 @@ class HeadraceWork(C10dWork):  # type: ignore[misc]
         self._results = results
         self._keep = keep
         self._after = after
+        self._waited = False
         self._lock = threading.Lock()
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
@@ -75,9 +84,28 @@ class HeadraceWork(C10dWork):  # type: ignore[misc]
             if after is not None:
                 after()
 
+    def __del__(self) -> None:
+        """Who drops a work still wants its result, and it is still written to the tensors."""
+        after, keep = self._after, self._keep
+        if keep is not None or after is not None:
+
+            def let_go(error: Exception | None) -> None:
+                nonlocal keep
+                if error is None and after is not None:
+                    after()
+                keep = None
+
+            self._waiter.watch(self._work, let_go)
+        if not self._waited and len(self._results) == 1 and self._results[0].numel() == 1:
+            _DROPPED.append(self)
+
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         seconds = timeout.total_seconds() if timeout else 0.0
-        self._work.wait(seconds if seconds > 0 else None)
+        self._waited = True
+        try:
+            self._work.wait(seconds if seconds > 0 else None)
+        except Error as error:
+            raise as_torch(error) from None
         self._finish()
         return True
 
@@ -92,7 +120,8 @@ class HeadraceWork(C10dWork):  # type: ignore[misc]
         return self.is_completed() and self._work.error() is None
 
     def exception(self) -> Any:
-        return self._work.error()
+        error = self._work.error()
+        return None if error is None else as_torch(error)
 
     def result(self) -> list[torch.Tensor]:
         self.wait()
@@ -106,20 +135,25 @@ class HeadraceWork(C10dWork):  # type: ignore[misc]
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         if self._future is None:
-            self._future = torch.futures.Future()
+            ended: torch.futures.Future[None] = torch.futures.Future()
+            # An exception set on a future is a value to readers in C++ (DDP takes it for a list of
+            # tensors and crashes); one that a callback raises is an error to everybody.
+            self._future = ended.then(self._outcome)
+            if self._waiter.here():  # a callback (PowerSGD) may wait for it, and none would come
+                with contextlib.suppress(Error):
+                    self._work.wait()
             if self._work.done():
-                self._end_future(self._work.error())
+                ended.set_result(None)
             else:
-                self._waiter.watch(self._work, self._end_future)
+                self._waiter.watch(self._work, lambda _: ended.set_result(None))
         return self._future
 
-    def _end_future(self, error: Exception | None) -> None:
-        assert self._future is not None
-        if error is None:
-            self._finish()
-            self._future.set_result(self._results)
-        else:
-            self._future.set_exception(error)
+    def _outcome(self, _: torch.futures.Future[None]) -> list[torch.Tensor]:
+        error = self._work.error()
+        if error is not None:
+            raise as_torch(error)
+        self._finish()
+        return self._results
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
@@ -160,6 +194,38 @@ def _one(tensors: Any, what: str) -> torch.Tensor:
     return tensors[0]
 
 
+_OPTIONS = {
+    getattr(c10d, name)
+    for name in (
+        "AllreduceOptions", "AllreduceCoalescedOptions", "ReduceOptions", "BroadcastOptions",
+        "AllgatherOptions", "ReduceScatterOptions", "AllToAllOptions", "GatherOptions",
+        "ScatterOptions", "BarrierOptions",
+    )
+}  # fmt: skip
+
+
+def _options(
+    kind: Any, given: Any, timeout: Any = None, op: Any = None, root: int | None = None
+) -> Any:
+    """Options of a call; torch's own groups take `op`, `root` and `timeout` in their place too."""
+    if type(given) in _OPTIONS:
+        return given
+    options = kind()
+    if isinstance(given, timedelta):
+        timeout = given
+    elif isinstance(given, int):
+        root = given
+    elif given is not None:
+        op = given
+    if op is not None:
+        options.reduceOp = op
+    if root is not None:
+        options.rootRank = root
+    if timeout is not None:
+        options.timeout = timeout
+    return options
+
+
 def _seconds(options: Any) -> float | None:
     timeout = getattr(options, "timeout", None)
     seconds = timeout.total_seconds() if timeout is not None else 0.0
@@ -194,16 +260,20 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
                 return None
             return bytes(store.get(key)).decode()
 
-        self._context = comm.init(
-            rank,
-            size,
-            "headrace",
-            0,
-            seconds,
-            seconds,
-            lambda key, value: store.set(key, value),
-            store_get,
-        )
+        try:
+            self._context = comm.init(
+                rank,
+                size,
+                "headrace",
+                0,
+                seconds,
+                seconds,
+                lambda key, value: store.set(key, value),
+                store_get,
+            )
+        except Error as error:
+            raise as_torch(error) from None
+        self._coalescing: list[HeadraceWork] | None = None
         self._set = self._context.world
         self._waiter = Waiter()
 
@@ -270,44 +340,94 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         self, work: Any, results: list[torch.Tensor], keep: Any, after: Callable[[], Any] | None
     ) -> HeadraceWork:
         ended = HeadraceWork(work, self._waiter, results, keep, after)
+        if self._coalescing is not None:
+            self._coalescing.append(ended)
         if work.done() and work.error() is None:
             ended._finish()
         return ended
 
-    def allreduce(self, tensors: Any, opts: Any = None) -> HeadraceWork:
-        options = opts if opts is not None else dist.AllreduceOptions()
+    def allreduce(
+        self, tensors: Any, opts: Any = None, timeout: Any = None, *, op: Any = None
+    ) -> HeadraceWork:
+        options = _options(c10d.AllreduceOptions, opts, timeout, op)
+        tensor = _one(tensors, "allreduce")
+        if tensor.is_sparse:
+            return self._allreduce_sparse(tensor, options)
         return self._reduce_like(
-            _one(tensors, "allreduce"),
+            tensor,
             options,
             lambda memory, op: self._set.all_reduce(memory, memory, op, **_how(options)),
         )
 
+    def _allreduce_sparse(self, tensor: torch.Tensor, options: Any) -> HeadraceWork:
+        """Sum or average of sparse tensors, added in the order of ranks. Done when it returns."""
+        op = _op(options.reduceOp)
+        if op not in (Op.sum, Op.average):
+            raise Unsupported("headrace: sparse tensors can be summed and averaged only")
+        how = {"blocking": True, "timeout": _seconds(options)}
+        ours = tensor.coalesce()
+        entries = torch.zeros(self._size, dtype=torch.int64)
+        mine = torch.tensor([ours._nnz()])
+        work = self._set.all_gather(_memory(mine), _memory(entries), **how)
+
+        def everywhere(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            """The rows of all ranks, by rank."""
+            part = part.contiguous()
+            rows = torch.empty((int(entries.sum()), *part.shape[1:]), dtype=part.dtype)
+            width = part[:0].numel() or int(torch.tensor(part.shape[1:]).prod())
+            counts = [int(n) * width * part.element_size() for n in entries]
+            self._set.all_gather_v(_bytes(part), counts, _bytes(rows), **how).wait()
+            return rows.split(entries.tolist())
+
+        try:
+            work.wait()
+            total = None
+            places, values = everywhere(ours.indices().t()), everywhere(ours.values())
+        except Error as error:
+            raise as_torch(error) from None
+        for place, value in zip(places, values, strict=True):
+            one = torch.sparse_coo_tensor(place.t(), value, tensor.shape)
+            total = one if total is None else total + one
+        if op == Op.average:
+            total = total / self._size
+        tensor.copy_(total.coalesce())
+        return self._done(work, [tensor], None, None)
+
     def allreduce_coalesced(
         self, tensors: Sequence[torch.Tensor], opts: Any = None
     ) -> HeadraceWork:
-        options = opts if opts is not None else dist.AllreduceCoalescedOptions()
+        options = _options(c10d.AllreduceCoalescedOptions, opts)
         works = [self.allreduce([tensor], options) for tensor in tensors]
         return _Several(works, list(tensors))
 
-    def reduce(self, tensors: Any, opts: Any) -> HeadraceWork:
+    def reduce(
+        self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, *, root: int = 0
+    ) -> HeadraceWork:
+        options = _options(c10d.ReduceOptions, opts, timeout, op, root)
         return self._reduce_like(
             _one(tensors, "reduce"),
-            opts,
-            lambda memory, op: self._set.reduce(memory, memory, opts.rootRank, op, **_how(opts)),
+            options,
+            lambda memory, kind: self._set.reduce(
+                memory, memory, options.rootRank, kind, **_how(options)
+            ),
         )
 
-    def broadcast(self, tensors: Any, opts: Any = None) -> HeadraceWork:
-        options = opts if opts is not None else dist.BroadcastOptions()
+    def broadcast(
+        self, tensors: Any, opts: Any = None, timeout: Any = None, *, root: int | None = None
+    ) -> HeadraceWork:
+        options = _options(c10d.BroadcastOptions, opts, timeout, root=root)
         tensor = _one(tensors, "broadcast")
         flat = tensor.contiguous()
         work = self._set.broadcast(_bytes(flat), options.rootRank, **_how(options))
         after = None if flat.data_ptr() == tensor.data_ptr() else lambda: tensor.copy_(flat)
         return self._done(work, [tensor], (tensor, flat), after)
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> HeadraceWork:
+    def allgather(
+        self, outputs: Any, inputs: Any, opts: Any = None, *, timeout: Any = None
+    ) -> HeadraceWork:
         out = outputs[0] if isinstance(outputs[0], (list, tuple)) else outputs
         tensor = _one(inputs, "allgather")
-        options = opts if opts is not None else dist.AllgatherOptions()
+        options = _options(c10d.AllgatherOptions, opts, timeout)
         if len(out) != self._size:
             raise InvalidArgument(f"headrace: allgather: {len(out)} outputs for {self._size} ranks")
         counts = [one.numel() * one.element_size() for one in out]
@@ -321,10 +441,14 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._done(work, list(out), (source, flat), after)
 
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> HeadraceWork:
+        works = [self.allgather(o, [i], opts) for o, i in zip(outputs, inputs, strict=True)]
+        return _Several(works, [one for part in outputs for one in part])
+
     def all_gather_single(
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
     ) -> HeadraceWork:
-        options = opts if opts is not None else dist.AllgatherOptions()
+        options = opts if opts is not None else c10d.AllgatherOptions()
         source = input.contiguous()
         flat = output if output.is_contiguous() else torch.empty_like(output.contiguous())
         work = self._set.all_gather(_bytes(source), _bytes(flat), **_how(options))
@@ -341,28 +465,30 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> HeadraceWork:
+    def reduce_scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, *, op: Any = None
+    ) -> HeadraceWork:
+        options = _options(c10d.ReduceScatterOptions, opts, timeout, op)
         parts = inputs[0] if isinstance(inputs[0], (list, tuple)) else inputs
         output = _one(outputs, "reduce_scatter")
-        options = opts if opts is not None else dist.ReduceScatterOptions()
         if len(parts) != self._size:
             raise InvalidArgument(
                 f"headrace: reduce_scatter: {len(parts)} inputs for {self._size} ranks"
             )
-        op = _op(options.reduceOp)
-        _check_reducible(output, op)
+        kind = _op(options.reduceOp)
+        _check_reducible(output, kind)
         real = [_real(part).reshape(-1) for part in parts]
         source = torch.cat(real)
         flat = torch.empty_like(_real(output).contiguous())
         work = self._set.reduce_scatter_v(
-            _memory(source), [part.numel() for part in real], _memory(flat), op, **_how(options)
+            _memory(source), [part.numel() for part in real], _memory(flat), kind, **_how(options)
         )
         return self._done(work, [output], (source, flat), lambda: _real(output).copy_(flat))
 
     def reduce_scatter_single(
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
     ) -> HeadraceWork:
-        options = opts if opts is not None else dist.ReduceScatterOptions()
+        options = opts if opts is not None else c10d.ReduceScatterOptions()
         op = _op(options.reduceOp)
         _check_reducible(input, op)
         source = _real(input).contiguous()
@@ -391,8 +517,10 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         output_split_sizes: Sequence[int],
         input_split_sizes: Sequence[int],
         opts: Any = None,
+        *,
+        timeout: Any = None,
     ) -> HeadraceWork:
-        options = opts if opts is not None else dist.AllToAllOptions()
+        options = _options(c10d.AllToAllOptions, opts, timeout)
         source = input.contiguous()
         flat = output if output.is_contiguous() else torch.empty_like(output.contiguous())
 
@@ -422,8 +550,12 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
-    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> HeadraceWork:
-        options = opts if opts is not None else dist.AllToAllOptions()
+    all_to_all_single = alltoall_base
+
+    def alltoall(
+        self, outputs: Any, inputs: Any, opts: Any = None, *, timeout: Any = None
+    ) -> HeadraceWork:
+        options = _options(c10d.AllToAllOptions, opts, timeout)
         send = [one.numel() * one.element_size() for one in inputs]
         receive = [one.numel() * one.element_size() for one in outputs]
         source = torch.cat([one.contiguous().view(-1).view(torch.uint8) for one in inputs])
@@ -436,12 +568,17 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
 
         return self._done(work, list(outputs), (source, flat), after)
 
-    def gather(self, outputs: Any, inputs: Any, opts: Any) -> HeadraceWork:
+    def gather(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, *, root: int = 0
+    ) -> HeadraceWork:
+        options = _options(c10d.GatherOptions, opts, timeout, root=root)
         tensor = _one(inputs, "gather")
         source = tensor.contiguous()
-        out = outputs[0] if self._rank == opts.rootRank else []
+        out = outputs if self._rank == options.rootRank else []
+        if len(out) and isinstance(out[0], (list, tuple)):
+            out = out[0]
         flat = torch.empty(source.numel() * source.element_size() * len(out), dtype=torch.uint8)
-        work = self._set.gather(_bytes(source), _bytes(flat), opts.rootRank, **_how(opts))
+        work = self._set.gather(_bytes(source), _bytes(flat), options.rootRank, **_how(options))
 
         def after() -> None:
             for one, part in zip(out, flat.chunk(len(out)), strict=True):
@@ -451,21 +588,26 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             work, list(out), (source, flat), after if len(out) and flat.numel() else None
         )
 
-    def scatter(self, outputs: Any, inputs: Any, opts: Any) -> HeadraceWork:
+    def scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, *, root: int = 0
+    ) -> HeadraceWork:
+        options = _options(c10d.ScatterOptions, opts, timeout, root=root)
         output = _one(outputs, "scatter")
         flat = output if output.is_contiguous() else torch.empty_like(output.contiguous())
-        parts = inputs[0] if self._rank == opts.rootRank else []
+        parts = inputs if self._rank == options.rootRank else []
+        if len(parts) and isinstance(parts[0], (list, tuple)):
+            parts = parts[0]
         source = (
             torch.cat([one.contiguous().view(-1).view(torch.uint8) for one in parts])
             if len(parts)
             else torch.empty(0, dtype=torch.uint8)
         )
-        work = self._set.scatter(_bytes(source), _bytes(flat), opts.rootRank, **_how(opts))
+        work = self._set.scatter(_bytes(source), _bytes(flat), options.rootRank, **_how(options))
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
-    def barrier(self, opts: Any = None) -> HeadraceWork:
-        work = self._set.barrier(**_how(opts))
+    def barrier(self, opts: Any = None, *, timeout: Any = None) -> HeadraceWork:
+        work = self._set.barrier(**_how(_options(c10d.BarrierOptions, opts, timeout)))
         return self._done(work, [], None, None)
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> HeadraceWork:
@@ -478,14 +620,19 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         raise Unsupported("headrace: send and recv are not there yet; use a collective")
 
     def _start_coalescing(self, device: Any = None) -> None:
-        """Operations run as they come; nothing is held back."""
+        """Operations run as they come; only their works are gathered."""
+        self._coalescing = []
 
     def _end_coalescing(self, device: Any = None) -> HeadraceWork:
-        return _Several([], [])
+        works, self._coalescing = self._coalescing or [], None
+        return _Several(works, [])
 
 
 class _Several(HeadraceWork):
     """Works that end together."""
+
+    _after = _keep = None
+    _waited = True
 
     def __init__(self, works: list[HeadraceWork], results: list[torch.Tensor]) -> None:
         C10dWork.__init__(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ class Waiter:
 
     def __init__(self) -> None:
         self._completions = comm.Completions()
+        self._pid = os.getpid()
         # Reentrant: the garbage collector may end a work, which watches it, in any line here.
         self._lock = threading.RLock()
         self._callbacks: dict[int, Then] = {}
@@ -38,6 +40,8 @@ class Waiter:
 
     def watch(self, work: Work, then: Then) -> None:
         """Call `then` on the waiter's thread, with the error of `work` or None, once it ended."""
+        if os.getpid() != self._pid:  # a forked child has no such thread, and maybe taken locks
+            return
         number = next(self._numbers)
         self._callbacks[number] = then
         with self._lock:
@@ -55,6 +59,8 @@ class Waiter:
 
     def close(self) -> None:
         """End the thread; works that end later call nobody."""
+        if os.getpid() != self._pid:
+            return
         atexit.unregister(self.close)
         self._completions.close()
         if self._thread is not None and not self.here():

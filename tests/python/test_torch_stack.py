@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands on torch.distributed, over the backend "headrace", with real ranks.
 
-Cases of one module and number of ranks share one set of processes; each has a test of its own.
+Cases of one module and number of ranks share the process that imports torch; see torch_bundle.py.
 """
 
 from __future__ import annotations
@@ -25,6 +25,27 @@ BUNDLES: dict[tuple[str, int], list[str]] = {
         "zero_redundancy_optimizer", "post_local_sgd", "coalesced", "objects",
         "methods_of_the_group",
     ],
+    ("torch_cases_sharded", 2): [
+        "fsdp2", "fsdp2_mixed_precision", "fsdp1", "dtensor", "tensor_parallel_of_two",
+        "checkpoint", "functional_under_compile", "ddp_under_compile", "autograd_of_collectives",
+    ],
+    ("torch_cases_sharded", 4): [
+        "hybrid_sharding", "dtensor_of_two_dimensions", "tensor_parallel_in_a_mesh",
+        "groups_and_meshes",
+    ],
+    ("torch_cases_faults", 3): [
+        "killed_in_training", "exception_of_a_rank", "leaving_early", "late_rank",
+        "monitored_barrier_names_who_is_missing", "different_calls_and_a_new_group", "aborted",
+        "init_without_a_rank",
+    ],
+    ("torch_cases_faults", 2): [
+        "hundred_cycles", "dropped_works", "forked_loaders",
+    ],
+}  # fmt: skip
+
+# Ranks that end before their case does, by exit code.
+DEATHS: dict[str, dict[int, int]] = {
+    "killed_in_training": {1: -9}, "exception_of_a_rank": {1: 1}, "leaving_early": {1: 0},
 }  # fmt: skip
 
 Bundle = Callable[[str, int], dict[str, list[Any]]]
@@ -71,3 +92,5 @@ def bundle(
 def test_case(bundle: Bundle, module: str, size: int, case: str) -> None:
     for rank, left in enumerate(bundle(module, size)[case]):
         assert "traceback" not in left, f"rank {rank}: {left['traceback'][-4000:]}"
+        expected = DEATHS.get(case, {}).get(rank)
+        assert left.get("ended") == expected, f"rank {rank} ended with {left.get('ended')}"

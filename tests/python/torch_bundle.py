@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks for test_torch_stack.py: many cases in one set of processes, for importing torch is slow.
+"""Ranks for test_torch_stack.py, forked from one process per bundle, for importing torch is slow.
 
-Usage: torch_bundle.py MODULE RANKS FOLDER CASE... Each case gets a process group of its own and
-leaves FOLDER/CASE.RANK.json: what the case answered, or the traceback that ended it.
+Usage: torch_bundle.py MODULE RANKS FOLDER CASE... Each case gets ranks and a process group of its
+own and leaves FOLDER/CASE.RANK.json: what it answered, the traceback or the exit code that ended it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import faulthandler
 import importlib
 import json
 import multiprocessing
-import multiprocessing.connection
 import os
 import sys
 import time
@@ -27,7 +26,6 @@ import torch.distributed as dist
 import headrace.torch  # noqa: F401
 
 CASE_LIMIT_S = 40.0
-DEAD_LIMIT_S = 5.0
 
 Case = Callable[[int, int], Any]
 
@@ -42,51 +40,52 @@ def start_group(backend: str, store: Path, rank: int, size: int) -> None:
     )
 
 
-def run_rank(cases: dict[str, Case], rank: int, size: int, folder: Path) -> None:
+def run_rank(name: str, case: Case, rank: int, size: int, folder: Path) -> None:
     faulthandler.enable()
-    faulthandler.dump_traceback_later(15)
     torch.set_num_threads(1)
     # What torch, Lightning, Accelerate and DeepSpeed read.
     os.environ |= {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "CASE_FOLDER": str(folder),
     }  # fmt: skip
-    for name, case in cases.items():
-        began = time.monotonic()
-        try:
-            start_group("headrace", folder / f"{name}.store", rank, size)
-            answer = {"answer": case(rank, size)}
-        except BaseException:
-            answer = {"traceback": traceback.format_exc()}
-        answer["seconds"] = round(time.monotonic() - began, 2)
-        Path(folder, f"{name}.{rank}.json").write_text(json.dumps(answer))
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    left: dict[str, Any] = {}
+    began = time.monotonic()
+    try:
+        start_group("headrace", folder / f"{name}.store", rank, size)
+        left["answer"] = case(rank, size)
+    except BaseException:
+        left["traceback"] = traceback.format_exc()
+    left["seconds"] = round(time.monotonic() - began, 2)
+    Path(folder, f"{name}.{rank}.json").write_text(json.dumps(left))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def run_case(name: str, case: Case, size: int, folder: Path) -> None:
+    context = multiprocessing.get_context("fork")  # torch is imported, and nothing runs yet
+    ranks = [
+        context.Process(target=run_rank, args=(name, case, rank, size, folder))
+        for rank in range(size)
+    ]
+    for process in ranks:
+        process.start()
+    end = time.monotonic() + CASE_LIMIT_S + 5.0  # the group's own errors come first
+    for rank, process in enumerate(ranks):
+        process.join(max(end - time.monotonic(), 0.1))
+        if process.is_alive():
+            process.kill()
+            process.join()
+        path = folder / f"{name}.{rank}.json"
+        if not path.exists():
+            path.write_text(json.dumps({"ended": process.exitcode}))
 
 
 def main() -> int:
     module = importlib.import_module(sys.argv[1])
     size, folder = int(sys.argv[2]), Path(sys.argv[3])
-    cases = {name: module.CASES[name] for name in sys.argv[4:]}
-    context = multiprocessing.get_context("fork")  # torch is imported, and nothing runs yet
-    ranks = [
-        context.Process(target=run_rank, args=(cases, rank, size, folder)) for rank in range(size)
-    ]
-    for process in ranks:
-        process.start()
-    end = time.monotonic() + CASE_LIMIT_S * len(cases)
-    left = {process.sentinel: process for process in ranks}
-    while left and time.monotonic() < end:
-        for sentinel in multiprocessing.connection.wait(list(left), 1.0):
-            if left.pop(sentinel).exitcode != 0:  # the others would wait for it in each case to come
-                end = min(end, time.monotonic() + DEAD_LIMIT_S)
-    for process in left.values():
-        process.kill()
-    for rank, process in enumerate(ranks):
-        process.join()
-        if process.exitcode != 0:
-            print(f"rank {rank} ended with {process.exitcode}", file=sys.stderr)
-    return int(any(process.exitcode != 0 for process in ranks))
+    for name in sys.argv[4:]:
+        run_case(name, module.CASES[name], size, folder)
+    return 0
 
 
 if __name__ == "__main__":

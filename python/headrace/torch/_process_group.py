@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import sys
 import threading
+import types
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -226,20 +229,27 @@ def _options(
     return options
 
 
-def _seconds(options: Any) -> float | None:
-    timeout = getattr(options, "timeout", None)
-    seconds = timeout.total_seconds() if timeout is not None else 0.0
-    return seconds if seconds > 0 else None
-
-
-def _how(options: Any) -> dict[str, Any]:
-    """Keywords of every collective. A call that torch waits for at once runs on this thread."""
-    return {"blocking": not getattr(options, "asyncOp", True), "timeout": _seconds(options)}
-
-
 def _check_reducible(tensor: torch.Tensor, op: Any) -> None:
     if tensor.dtype in _COMPLEX and op not in (Op.sum, Op.average):
         raise Unsupported(f"headrace: {tensor.dtype} can be summed and averaged only")
+
+
+_TOLD: weakref.WeakSet[HeadraceProcessGroup] = weakref.WeakSet()
+
+
+def _tell_of_exceptions(group: HeadraceProcessGroup) -> None:
+    """An exception that ends this process is told to the others as the reason."""
+    if not _TOLD:
+        before = sys.excepthook
+
+        def tell(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            before(kind, error, trace)
+            for one in list(_TOLD):
+                one._abort(f"{kind.__name__}: {error}")
+            _TOLD.clear()
+
+        sys.excepthook = tell
+    _TOLD.add(group)
 
 
 class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
@@ -273,11 +283,36 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             )
         except Error as error:
             raise as_torch(error) from None
+        self._limit: float | None = None
         self._coalescing: list[HeadraceWork] | None = None
         self._set = self._context.world
         self._waiter = Waiter()
+        _tell_of_exceptions(self)
+
+    def _how(self, options: Any) -> dict[str, Any]:
+        """Keywords of every collective. A call that torch waits for at once runs on this thread."""
+        seconds = options.timeout.total_seconds()
+        return {
+            "blocking": not getattr(options, "asyncOp", True),
+            "timeout": seconds if seconds > 0 else self._limit,
+        }
 
     # What torch asks a process group for.
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]  # checkpoint.async_save looks for it
+
+    def _get_backend(self, device: torch.device) -> HeadraceProcessGroup:
+        if torch.device(device).type != "cpu":
+            raise Unsupported(f"headrace: no backend for {device}; only the CPU is there so far")
+        return self
+
+    supports_splitting = supports_coalescing = supports_time_estimate = supports_shrinking = False
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """The bound of each later operation whose call gives none."""
+        self._limit = timeout.total_seconds()
 
     def getBackendName(self) -> str:
         return "headrace"
@@ -314,8 +349,12 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
     def group_desc(self) -> str:
         return self._desc
 
+    def _abort(self, reason: str) -> None:
+        if self._set is not None:
+            self._set.abort(reason)
+
     def abort(self) -> None:
-        self._set.abort("torch.distributed asked for it")
+        self._abort("torch.distributed asked for it")
 
     def shutdown(self) -> None:
         self._set = self._context = None  # works under way end with an error
@@ -356,7 +395,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         return self._reduce_like(
             tensor,
             options,
-            lambda memory, op: self._set.all_reduce(memory, memory, op, **_how(options)),
+            lambda memory, op: self._set.all_reduce(memory, memory, op, **self._how(options)),
         )
 
     def _allreduce_sparse(self, tensor: torch.Tensor, options: Any) -> HeadraceWork:
@@ -364,7 +403,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         op = _op(options.reduceOp)
         if op not in (Op.sum, Op.average):
             raise Unsupported("headrace: sparse tensors can be summed and averaged only")
-        how = {"blocking": True, "timeout": _seconds(options)}
+        how = self._how(options) | {"blocking": True}
         ours = tensor.coalesce()
         entries = torch.zeros(self._size, dtype=torch.int64)
         mine = torch.tensor([ours._nnz()])
@@ -408,7 +447,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             _one(tensors, "reduce"),
             options,
             lambda memory, kind: self._set.reduce(
-                memory, memory, options.rootRank, kind, **_how(options)
+                memory, memory, options.rootRank, kind, **self._how(options)
             ),
         )
 
@@ -418,7 +457,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         options = _options(c10d.BroadcastOptions, opts, timeout, root=root)
         tensor = _one(tensors, "broadcast")
         flat = tensor.contiguous()
-        work = self._set.broadcast(_bytes(flat), options.rootRank, **_how(options))
+        work = self._set.broadcast(_bytes(flat), options.rootRank, **self._how(options))
         after = None if flat.data_ptr() == tensor.data_ptr() else lambda: tensor.copy_(flat)
         return self._done(work, [tensor], (tensor, flat), after)
 
@@ -433,7 +472,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         counts = [one.numel() * one.element_size() for one in out]
         flat = torch.empty(sum(counts), dtype=torch.uint8)
         source = tensor.contiguous()
-        work = self._set.all_gather_v(_bytes(source), counts, _bytes(flat), **_how(options))
+        work = self._set.all_gather_v(_bytes(source), counts, _bytes(flat), **self._how(options))
 
         def after() -> None:
             for one, part in zip(out, flat.split(counts), strict=True):
@@ -451,7 +490,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         options = opts if opts is not None else c10d.AllgatherOptions()
         source = input.contiguous()
         flat = output if output.is_contiguous() else torch.empty_like(output.contiguous())
-        work = self._set.all_gather(_bytes(source), _bytes(flat), **_how(options))
+        work = self._set.all_gather(_bytes(source), _bytes(flat), **self._how(options))
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
@@ -481,7 +520,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         source = torch.cat(real)
         flat = torch.empty_like(_real(output).contiguous())
         work = self._set.reduce_scatter_v(
-            _memory(source), [part.numel() for part in real], _memory(flat), kind, **_how(options)
+            _memory(source), [part.numel() for part in real], _memory(flat), kind, **self._how(options)
         )
         return self._done(work, [output], (source, flat), lambda: _real(output).copy_(flat))
 
@@ -494,7 +533,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         source = _real(input).contiguous()
         real = _real(output)
         flat = real if real.is_contiguous() else torch.empty_like(real.contiguous())
-        work = self._set.reduce_scatter(_memory(source), _memory(flat), op, **_how(options))
+        work = self._set.reduce_scatter(_memory(source), _memory(flat), op, **self._how(options))
         after = None if flat is real else lambda: real.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
@@ -545,7 +584,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             counts(source, input_split_sizes),
             _bytes(flat),
             counts(flat, output_split_sizes),
-            **_how(options),
+            **self._how(options),
         )
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
@@ -560,7 +599,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         receive = [one.numel() * one.element_size() for one in outputs]
         source = torch.cat([one.contiguous().view(-1).view(torch.uint8) for one in inputs])
         flat = torch.empty(sum(receive), dtype=torch.uint8)
-        work = self._set.all_to_all_v(_bytes(source), send, _bytes(flat), receive, **_how(options))
+        work = self._set.all_to_all_v(_bytes(source), send, _bytes(flat), receive, **self._how(options))
 
         def after() -> None:
             for one, part in zip(outputs, flat.split(receive), strict=True):
@@ -578,7 +617,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         if len(out) and isinstance(out[0], (list, tuple)):
             out = out[0]
         flat = torch.empty(source.numel() * source.element_size() * len(out), dtype=torch.uint8)
-        work = self._set.gather(_bytes(source), _bytes(flat), options.rootRank, **_how(options))
+        work = self._set.gather(_bytes(source), _bytes(flat), options.rootRank, **self._how(options))
 
         def after() -> None:
             for one, part in zip(out, flat.chunk(len(out)), strict=True):
@@ -602,12 +641,12 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             if len(parts)
             else torch.empty(0, dtype=torch.uint8)
         )
-        work = self._set.scatter(_bytes(source), _bytes(flat), options.rootRank, **_how(options))
+        work = self._set.scatter(_bytes(source), _bytes(flat), options.rootRank, **self._how(options))
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
     def barrier(self, opts: Any = None, *, timeout: Any = None) -> HeadraceWork:
-        work = self._set.barrier(**_how(_options(c10d.BarrierOptions, opts, timeout)))
+        work = self._set.barrier(**self._how(_options(c10d.BarrierOptions, opts, timeout)))
         return self._done(work, [], None, None)
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> HeadraceWork:
@@ -664,6 +703,30 @@ class _Several(HeadraceWork):
         for one in all_of.wait():
             one.wait()  # raises its error
         return self._results
+
+
+def _skip_code(code: types.CodeType) -> None:
+    frames = torch._C._dynamo.eval_frame
+    if hasattr(frames, "skip_code"):  # torch 2.4
+        frames.skip_code(code)
+    elif hasattr(frames, "set_code_exec_strategy"):
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+
+
+def _skipped_by_dynamo(*owners: Any) -> None:
+    """torch.compile must not look into what follows: it is what a graph breaks at."""
+    codes = [
+        member.__code__ for owner in owners for member in vars(owner).values()
+        if isinstance(member, types.FunctionType)
+    ]  # fmt: skip
+    while codes:
+        code = codes.pop()
+        _skip_code(code)
+        codes += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
+
+
+_skipped_by_dynamo(HeadraceProcessGroup, HeadraceWork, _Several, Waiter, sys.modules[__name__])
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> HeadraceProcessGroup:

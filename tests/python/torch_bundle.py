@@ -12,6 +12,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import socket
 import sys
 import time
 import traceback
@@ -61,7 +62,14 @@ def run_rank(name: str, case: Case, rank: int, size: int, folder: Path) -> None:
         dist.destroy_process_group()
 
 
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
 def run_case(name: str, case: Case, size: int, folder: Path) -> None:
+    os.environ["FREE_PORT"] = free_port()
     context = multiprocessing.get_context("fork")  # torch is imported, and nothing runs yet
     ranks = [
         context.Process(target=run_rank, args=(name, case, rank, size, folder))

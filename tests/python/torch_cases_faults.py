@@ -66,6 +66,7 @@ def killed_in_training(rank: int, size: int) -> None:
 
 @case
 def exception_of_a_rank(rank: int, size: int) -> None:
+    dist.barrier()
     if rank == 1:
         try:
             raise ValueError("no such column: price")
@@ -141,7 +142,7 @@ def different_calls_and_a_new_group(rank: int, size: int) -> None:
 def aborted(rank: int, size: int) -> None:
     if rank == 1:
         time.sleep(0.2)
-        dist.distributed_c10d._abort_process_group()
+        dist.group.WORLD.abort()
         return
     error = raised(forever(lambda: dist.barrier()))
     assert isinstance(error, headrace.Cancelled) and "rank 1" in str(error), error
@@ -197,7 +198,7 @@ def hundred_cycles(rank: int, size: int) -> None:
     before = held()
     for number in range(20, 120):
         cycle(number)
-    assert held() == before
+    assert held() == before, (before, held())
 
 
 @case

@@ -41,7 +41,6 @@ def monitored_barrier(
     if group is not None and group == dist.GroupMember.NON_GROUP_MEMBER:
         return
     options = c10d.BarrierOptions()
-    options.asyncOp = False
     if timeout is not None:
         options.timeout = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
     _group(group).barrier(options).wait()

@@ -54,9 +54,11 @@ _OPS = {
 }
 _OPS_BY_NUMBER = {int(kind): op for kind, op in _OPS.items()}
 
-# DDP.join hands the work of one number to C++, drops it and waits there: which is for ever once the
-# part in Python is gone. So the last ones that nobody waited for stay.
-_DROPPED: collections.deque[HeadraceWork] = collections.deque(maxlen=1024)
+# C++ may hold a work whose part in Python is gone, and a wait for it would never end: DDP.join does
+# that with one number, torch 2.4 with all works that C++ asks for. So the last ones stay that
+# nobody has waited for.
+_DROPPED_NUMBERS: collections.deque[HeadraceWork] = collections.deque(maxlen=1024)
+_DROPPED: collections.deque[HeadraceWork] = collections.deque(maxlen=16)
 
 
 class HeadraceWork(C10dWork):  # type: ignore[misc]
@@ -77,6 +79,7 @@ class HeadraceWork(C10dWork):  # type: ignore[misc]
         self._keep = keep
         self._after = after
         self._waited = False
+        self._stays = False
         self._lock = threading.Lock()
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
@@ -99,12 +102,22 @@ class HeadraceWork(C10dWork):  # type: ignore[misc]
                 keep = None
 
             self._waiter.watch(self._work, let_go)
-        if not self._waited and len(self._results) == 1 and self._results[0].numel() == 1:
-            _DROPPED.append(self)
+        if not self._waited:
+            number = len(self._results) == 1 and self._results[0].numel() == 1
+            self._stays = not number
+            (_DROPPED_NUMBERS if number else _DROPPED).append(self)
+
+    def _seen(self) -> None:
+        """Whoever has it waits, or has its future."""
+        self._waited = True
+        if self._stays:
+            self._stays = False
+            with contextlib.suppress(ValueError):  # pushed out meanwhile
+                _DROPPED.remove(self)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         seconds = timeout.total_seconds() if timeout else 0.0
-        self._waited = True
+        self._seen()
         try:
             self._work.wait(seconds if seconds > 0 else None)
         except Error as error:
@@ -137,6 +150,7 @@ class HeadraceWork(C10dWork):  # type: ignore[misc]
         raise Unsupported("headrace: receiving from any source is not there yet")
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        self._seen()
         if self._future is None:
             ended: torch.futures.Future[None] = torch.futures.Future()
             # An exception set on a future is a value to readers in C++ (DDP takes it for a list of

@@ -11,6 +11,7 @@
 #include "headrace/comm/liveness_internal.h"
 #include "headrace/comm/process_set_internal.h"
 #include "headrace/comm/rendezvous_internal.h"
+#include "headrace/comm/shm_transport_internal.h"
 
 namespace headrace::comm {
 
@@ -74,8 +75,10 @@ std::unique_ptr<ProcessSet> Context::State::make_set(base::ShmMapping mapping,
   const auto ranks = static_cast<int>(world_ranks.size());
   // Places among the ranks of the node: all ranks are on one node, in the order of the world.
   state->queue = std::make_shared<SetQueue>(
-      std::move(mapping),
-      ShmChannel(memory_of_set, ShmGeometry::choose(ranks), rank, bells, world_ranks));
+      std::make_unique<ShmTransport>(
+          std::move(mapping),
+          ShmChannel(memory_of_set, ShmGeometry::choose(ranks), rank, bells, world_ranks)),
+      world_ranks, rank);
   state->progress = progress;
   state->world_ranks = std::move(world_ranks);
   state->rank = rank;

@@ -40,14 +40,15 @@ void Progress::notify() {
   }
 }
 
-void Progress::fail_sets_of(int place, const Error& error) {
+void Progress::fail_sets_of(int world_rank, const Error& error) {
   std::vector<std::shared_ptr<SetQueue>> queues;
   {
     base::MutexLock lock(mutex_);
     queues = queues_;
   }
   for (const auto& queue : queues) {
-    if (place < 0 || queue->has_place(place)) {
+    const auto ranks = queue->world_ranks();
+    if (world_rank < 0 || std::find(ranks.begin(), ranks.end(), world_rank) != ranks.end()) {
       queue->fail(error);
     }
   }
@@ -70,6 +71,7 @@ Progress::Round Progress::round(bool before_sleep) {
     if (step == Step::stuck) {
       if (before_sleep) {
         queue->look_for_failure();
+        queue->ring_bell_once();
       }
       all = std::max(all, Round::stuck);
     } else if (step != Step::done) {

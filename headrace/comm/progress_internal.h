@@ -8,6 +8,7 @@
 
 #include "headrace/base/thread.h"
 #include "headrace/comm/set_queue_internal.h"
+#include "headrace/comm/transport/node_bells.h"
 
 namespace headrace::comm {
 
@@ -24,8 +25,8 @@ class Progress {
   void notify();
   /// End everything under way with `error`.
   void fail_all(const Error& error) HR_EXCLUDES(mutex_) { fail_sets_of(-1, error); }
-  /// The same for the sets that the rank at `place` of the node is in; -1: all.
-  void fail_sets_of(int place, const Error& error) HR_EXCLUDES(mutex_);
+  /// The same for the sets that this rank of the world is in; -1: all.
+  void fail_sets_of(int world_rank, const Error& error) HR_EXCLUDES(mutex_);
 
  private:
   enum class Round : uint8_t { idle, stuck, moved };

@@ -52,7 +52,7 @@ void SetQueue::end_first() {
 }
 
 void SetQueue::set_failed(const Error& error) {
-  const Error cause = spread_failure(channel_, error.origin() ? error.origin()->rank : -1, error);
+  const Error cause = transport_->spread(error);
   base::MutexLock lock(mutex_);
   if (!failed_) {
     failed_ = cause;
@@ -86,7 +86,7 @@ Step SetQueue::step() {
     if (current_ == nullptr) {
       return Step::done;
     }
-    operation_ = start_shm_operation(current_->call, channel_, state_);
+    operation_ = transport_->start(current_->call);
   }
   const Step step = operation_->step();
   if (step == Step::done) {
@@ -101,7 +101,7 @@ Step SetQueue::step() {
 }
 
 void SetQueue::look_for_failure() {
-  std::optional<Error> failed = failure_of(channel_);
+  std::optional<Error> failed = transport_->failure();
   if (!failed && current_ != nullptr) {
     failed = failure_of_current();
   }
@@ -136,17 +136,16 @@ std::optional<Error> SetQueue::failure_of_current() {
 
 void SetQueue::close() {
   const bool pending = !idle();
-  channel_.mine().closed.store(1, std::memory_order_release);
-  channel_.ring_others();
   if (pending) {
-    fail({Errc::cancelled,
-          fmt::format("comm: rank {} has closed the process set", channel_.rank())});
+    fail({Errc::cancelled, fmt::format("comm: rank {} has closed the process set", rank_)});
   }
+  base::MutexLock lock(driving_);  // whoever drives it ends soon: nothing is left to do
+  transport_->leave();
 }
 
 void SetQueue::fail(const Error& error) {
   set_failed(error);
-  channel_.bells().ring_self();
+  transport_->wake();
   if (driving_.try_lock()) {
     end_all();
     driving_.unlock();
@@ -158,16 +157,16 @@ void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget sp
   while (!work.done()) {
     Step now = step();
     if (now == Step::stuck && ++turns > spin.turns) {
-      const uint32_t ticket = channel_.bells().begin_sleep();
+      const uint32_t ticket = transport_->begin_sleep();
       now = step();
       if (now == Step::stuck) {
         base::Micros most = std::min(kSleepMost, deadline.left());
         if (current_ != nullptr) {
           most = std::min(most, current_->deadline.left());
         }
-        channel_.bells().doze(ticket, most);
+        transport_->doze(ticket, most);
       }
-      channel_.bells().end_sleep();
+      transport_->end_sleep();
       look_for_failure();
       if (deadline.passed()) {
         return;

@@ -6,10 +6,12 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
-#include "headrace/base/shm_segment.h"
 #include "headrace/base/thread.h"
-#include "headrace/comm/algo/shm_operation.h"
+#include "headrace/comm/set_transport_internal.h"
 #include "headrace/comm/work_internal.h"
 
 namespace headrace::comm {
@@ -18,14 +20,11 @@ namespace headrace::comm {
 /// step them: the caller of a blocking operation, or the progress thread of the context.
 class SetQueue {
  public:
-  SetQueue(base::ShmMapping memory, ShmChannel channel)
-      : memory_(std::move(memory)), channel_(std::move(channel)) {}
+  SetQueue(std::unique_ptr<SetTransport> transport, std::vector<int> world_ranks, int rank)
+      : transport_(std::move(transport)), world_ranks_(std::move(world_ranks)), rank_(rank) {}
 
-  bool closed(int rank) const {
-    return channel_.progress(rank).closed.load(std::memory_order_acquire) != 0;
-  }
-  /// The world's rank, its place on the node, is one of this set.
-  bool has_place(int place) const { return channel_.has_place(place); }
+  bool closed(int rank) const { return transport_->closed(rank); }
+  std::span<const int> world_ranks() const { return world_ranks_; }
 
   /// Number `work` and put it at the end. False: the set has failed, `work` is done with its error.
   bool push(const std::shared_ptr<WorkState>& work) HR_EXCLUDES(mutex_);
@@ -37,6 +36,8 @@ class SetQueue {
   Step step() HR_REQUIRES(driving_);
   /// Before sleeping: end what is over its deadline, or whose set has failed elsewhere.
   void look_for_failure() HR_REQUIRES(driving_);
+  /// Before sleeping at the node's bell: see that it rings when this set can go on.
+  void ring_bell_once() HR_REQUIRES(driving_) { transport_->ring_bell_once(); }
   /// Drive on this thread until `work` is done or `deadline` has passed.
   void run(const WorkState& work, base::Deadline deadline, SpinBudget spin) HR_REQUIRES(driving_);
   /// Refuse new operations and end all there are, with the first error given; tell the other ranks.
@@ -53,16 +54,16 @@ class SetQueue {
   void set_failed(const Error& error) HR_EXCLUDES(mutex_);
   void end_all() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
 
-  base::ShmMapping memory_;
-  ShmChannel channel_;
+  const std::unique_ptr<SetTransport> transport_;
+  const std::vector<int> world_ranks_;
+  const int rank_;
   std::atomic<uint32_t> pending_ = 0;  // size of queue_
   std::atomic<bool> failing_ = false;  // failed_ is set
 
   base::Mutex driving_;  // before mutex_
   std::shared_ptr<WorkState> current_ HR_GUARDED_BY(driving_);
-  std::unique_ptr<ShmOperation> operation_ HR_GUARDED_BY(driving_);
+  std::unique_ptr<Operation> operation_ HR_GUARDED_BY(driving_);
   int closed_seen_ HR_GUARDED_BY(driving_) = -1;  // a closed rank that the operation waited for
-  ShmSetState state_ HR_GUARDED_BY(driving_);
 
   base::Mutex mutex_;  // leaf
   std::deque<std::shared_ptr<WorkState>> queue_ HR_GUARDED_BY(mutex_);

@@ -74,6 +74,7 @@ class Planner {
     const bool wants = call_.kind == Kind::all_reduce || rank_ == root_;
     send_parts(counts, offsets);
     plan_.publishes = true;
+    plan_.publish_to = call_.kind == Kind::reduce ? call_.root : -1;
     if (wants) {
       plan_.result = out(offsets[rank_], counts[rank_]);
       for (size_t p = 0; p < ranks_; ++p) {
@@ -215,6 +216,29 @@ ExchangePlan plan_exchange(const Call& call, int rank, int ranks, size_t chunk_b
   }
   plan.chunk_bytes = std::max(chunk / kLineBytes, size_t{1}) * kLineBytes;
   plan.steps = static_cast<uint32_t>((longest + plan.chunk_bytes - 1) / plan.chunk_bytes);
+  return plan;
+}
+
+ExchangePlan plan_direct(const Call& call, int rank, int ranks) {
+  const size_t bytes = call.count * dtype_bytes(call.dtype);
+  const bool to_all = call.kind == Kind::all_reduce;
+  ExchangePlan plan;
+  plan.send.resize(static_cast<size_t>(ranks));
+  plan.take_result.resize(static_cast<size_t>(ranks));
+  plan.take_sent.resize(static_cast<size_t>(ranks));
+  plan.reduces = true;
+  for (int p = 0; p < ranks; ++p) {
+    if (p != rank && (to_all || p == call.root)) {
+      plan.send[static_cast<size_t>(p)] = {call.in, bytes};
+    }
+  }
+  if (to_all || rank == call.root) {
+    plan.own = {call.in, bytes};
+    plan.result = {call.out, bytes};
+    plan.result_bytes = bytes;
+  }
+  plan.chunk_bytes = bytes;
+  plan.steps = 1;
   return plan;
 }
 

@@ -121,6 +121,19 @@ Step ShmOperation::mismatch(int other) {
   return Step::failed;
 }
 
+bool next_shm_begun(const ShmChannel& channel, const ShmSetState& state) {
+  const uint64_t before = state.last_flag[state.sequence & 1];
+  for (int other = 0; other < channel.ranks(); ++other) {
+    // Who has not ended the operation before may show a flag that is older still.
+    const uint32_t done = channel.progress(other).done.load(std::memory_order_acquire);
+    if (other != channel.rank() && done == static_cast<uint32_t>(state.sequence) &&
+        channel.line(other, state.sequence).flag.load(std::memory_order_acquire) != before) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::unique_ptr<ShmOperation> start_shm_operation(const Call& call, ShmChannel& channel,
                                                   ShmSetState& state) {
   const auto bytes = one_piece_bytes(call);

@@ -9,6 +9,7 @@
 
 #include "headrace/base/result.h"
 #include "headrace/comm/algo/call.h"
+#include "headrace/comm/algo/operation.h"
 #include "headrace/comm/transport/shm_channel.h"
 
 namespace headrace::comm {
@@ -21,18 +22,8 @@ struct ShmSetState {
   uint64_t last_flag[2] = {0, 0};  ///< of the operation before on this parity
 };
 
-enum class Step : uint8_t { stuck, moved, done, failed };
-
-/// Run by one thread at a time. step() does what can be done without waiting; `failed` when the
-/// ranks do not agree or the set has failed, see `error`.
-class ShmOperation {
- public:
-  virtual ~ShmOperation() = default;
-  virtual Step step() = 0;
-  const Error& error() const { return *error_; }
-  /// The rank that the last step() which was `stuck` waited for.
-  int missing() const { return missing_; }
-
+/// What the operations of one set over shared memory have in common.
+class ShmOperation : public Operation {
  protected:
   ShmOperation(const Call& call, ShmChannel& channel, ShmSetState& state);
 
@@ -50,8 +41,6 @@ class ShmOperation {
   const uint64_t sequence_;
   const uint64_t flag_;
   const uint64_t flag_before_;
-  std::optional<Error> error_;
-  int missing_ = -1;
 };
 
 /// Start the next operation of a set; all ranks do so in the same order. `call` and what it points
@@ -59,10 +48,8 @@ class ShmOperation {
 std::unique_ptr<ShmOperation> start_shm_operation(const Call& call, ShmChannel& channel,
                                                   ShmSetState& state);
 
-/// How long to look before sleeping; none where the ranks of a node outnumber its cores.
-struct SpinBudget {
-  uint32_t turns = 4000;
-};
+/// Between two operations: another rank has announced the next one already.
+bool next_shm_begun(const ShmChannel& channel, const ShmSetState& state);
 
 /// What the set failed with, when a rank has found that it must.
 std::optional<Error> failure_of(const ShmChannel& channel);

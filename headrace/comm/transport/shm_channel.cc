@@ -77,10 +77,6 @@ std::byte* ShmChannel::chunk_slot(int rank, uint32_t chunk, int part) const {
          index * geometry_.chunk_bytes;
 }
 
-bool ShmChannel::has_place(int place) const {
-  return std::find(places_.begin(), places_.end(), place) != places_.end();
-}
-
 void ShmChannel::ring_others() const {
   NodeBells::fence();
   for (int other = 0; other < geometry_.ranks; ++other) {

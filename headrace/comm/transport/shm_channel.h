@@ -90,7 +90,6 @@ class ShmChannel {
 
   /// Wake whoever of the others sleeps, after something was published.
   void ring_others() const;
-  bool has_place(int place) const;
   const NodeBells& bells() const { return bells_; }
 
  private:

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a process set needs of whatever carries its bytes.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "headrace/base/clock.h"
+#include "headrace/base/result.h"
+#include "headrace/comm/algo/call.h"
+#include "headrace/comm/algo/operation.h"
+
+namespace headrace::comm {
+
+/// start(), the sleeping functions and next_begun() are for whoever drives the set, one thread at a
+/// time; the others are thread-safe.
+class SetTransport {
+ public:
+  virtual ~SetTransport() = default;
+
+  /// The next operation of the set. `call` must outlive it.
+  virtual std::unique_ptr<Operation> start(const Call& call) = 0;
+  /// Between two operations: some other rank is known to be in the next one already.
+  virtual bool next_begun() = 0;
+
+  /// `rank` has closed the set, in order.
+  virtual bool closed(int rank) const = 0;
+  /// What another rank has found the set to have failed with.
+  virtual std::optional<Error> failure() = 0;
+  /// Tell all ranks of a failure; the first one known here counts and is returned.
+  virtual Error spread(const Error& error) = 0;
+  /// Take part no longer, and let the others know.
+  virtual void leave() = 0;
+
+  /// To sleep: begin_sleep(), look once more whether there is nothing to do, doze(), end_sleep().
+  virtual uint32_t begin_sleep() = 0;
+  virtual void doze(uint32_t ticket, base::Micros most) = 0;
+  virtual void end_sleep() = 0;
+  /// Wake whoever sleeps so.
+  virtual void wake() = 0;
+  /// The thread that drives several sets sleeps at the node's bell: ring it when there is something
+  /// new to look at, once. For what rings the bell anyway there is nothing to do.
+  virtual void ring_bell_once() = 0;
+};
+
+}  // namespace headrace::comm

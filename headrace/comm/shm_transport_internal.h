@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process set whose ranks share memory.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "headrace/base/shm_segment.h"
+#include "headrace/comm/algo/shm_operation.h"
+#include "headrace/comm/set_transport_internal.h"
+
+namespace headrace::comm {
+
+class ShmTransport : public SetTransport {
+ public:
+  /// `memory` is empty where the channel's memory belongs to somebody else.
+  ShmTransport(base::ShmMapping memory, ShmChannel channel)
+      : memory_(std::move(memory)), channel_(std::move(channel)) {}
+
+  std::unique_ptr<Operation> start(const Call& call) override {
+    return start_shm_operation(call, channel_, state_);
+  }
+  bool next_begun() override { return next_shm_begun(channel_, state_); }
+  bool closed(int rank) const override {
+    return channel_.progress(rank).closed.load(std::memory_order_acquire) != 0;
+  }
+  std::optional<Error> failure() override { return failure_of(channel_); }
+  Error spread(const Error& error) override {
+    return spread_failure(channel_, error.origin() ? error.origin()->rank : -1, error);
+  }
+  void leave() override {
+    channel_.mine().closed.store(1, std::memory_order_release);
+    channel_.ring_others();
+  }
+  uint32_t begin_sleep() override { return channel_.bells().begin_sleep(); }
+  void doze(uint32_t ticket, base::Micros most) override { channel_.bells().doze(ticket, most); }
+  void end_sleep() override { channel_.bells().end_sleep(); }
+  void wake() override { channel_.bells().ring_self(); }
+  void ring_bell_once() override {}
+
+ private:
+  base::ShmMapping memory_;
+  ShmChannel channel_;
+  ShmSetState state_;
+};
+
+}  // namespace headrace::comm

@@ -87,6 +87,7 @@ class HR_API ProcessSet {
   void abort(std::string_view reason);
 
  private:
+  friend class Context;  // split() numbers the sets that are made of one
   std::unique_ptr<State> state_;
 };
 

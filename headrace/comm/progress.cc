@@ -40,13 +40,13 @@ void Progress::notify() {
   }
 }
 
+std::vector<std::shared_ptr<SetQueue>> Progress::queues() {
+  base::MutexLock lock(mutex_);
+  return queues_;
+}
+
 void Progress::fail_sets_of(int world_rank, const Error& error) {
-  std::vector<std::shared_ptr<SetQueue>> queues;
-  {
-    base::MutexLock lock(mutex_);
-    queues = queues_;
-  }
-  for (const auto& queue : queues) {
+  for (const auto& queue : queues()) {
     const auto ranks = queue->world_ranks();
     if (world_rank < 0 || std::find(ranks.begin(), ranks.end(), world_rank) != ranks.end()) {
       queue->fail(error);
@@ -55,14 +55,18 @@ void Progress::fail_sets_of(int world_rank, const Error& error) {
   bells_.ring_self();
 }
 
-Progress::Round Progress::round(bool before_sleep) {
-  std::vector<std::shared_ptr<SetQueue>> queues;
-  {
-    base::MutexLock lock(mutex_);
-    queues = queues_;
+void Progress::fail_set(uint64_t id, const Error& error) {
+  for (const auto& queue : queues()) {
+    if (queue->id() == id) {
+      queue->hear(error);
+    }
   }
+  bells_.ring_self();
+}
+
+Progress::Round Progress::round(bool before_sleep) {
   Round all = Round::idle;
-  for (const auto& queue : queues) {
+  for (const auto& queue : queues()) {
     // Whoever holds it drives it, and calls notify() if it leaves something undone.
     if (queue->idle() || !queue->driving().try_lock()) {
       continue;

@@ -27,10 +27,13 @@ class Progress {
   void fail_all(const Error& error) HR_EXCLUDES(mutex_) { fail_sets_of(-1, error); }
   /// The same for the sets that this rank of the world is in; -1: all.
   void fail_sets_of(int world_rank, const Error& error) HR_EXCLUDES(mutex_);
+  /// The same for one set, as another rank has told of it.
+  void fail_set(uint64_t id, const Error& error) HR_EXCLUDES(mutex_);
 
  private:
   enum class Round : uint8_t { idle, stuck, moved };
   void run();
+  std::vector<std::shared_ptr<SetQueue>> queues() HR_EXCLUDES(mutex_);
   Round round(bool before_sleep) HR_EXCLUDES(mutex_);
 
   NodeBells bells_;

@@ -152,6 +152,11 @@ void SetQueue::fail(const Error& error) {
   }
 }
 
+void SetQueue::hear(const Error& error) {
+  transport_->hear(error);
+  fail(error);
+}
+
 void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget spin) {
   uint32_t turns = 0;
   while (!work.done()) {

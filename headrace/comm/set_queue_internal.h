@@ -20,8 +20,14 @@ namespace headrace::comm {
 /// step them: the caller of a blocking operation, or the progress thread of the context.
 class SetQueue {
  public:
-  SetQueue(std::unique_ptr<SetTransport> transport, std::vector<int> world_ranks, int rank)
-      : transport_(std::move(transport)), world_ranks_(std::move(world_ranks)), rank_(rank) {}
+  SetQueue(std::unique_ptr<SetTransport> transport, uint64_t id, std::vector<int> world_ranks,
+           int rank)
+      : transport_(std::move(transport)),
+        id_(id),
+        world_ranks_(std::move(world_ranks)),
+        rank_(rank) {}
+
+  uint64_t id() const { return id_; }
 
   bool closed(int rank) const { return transport_->closed(rank); }
   std::span<const int> world_ranks() const { return world_ranks_; }
@@ -44,6 +50,8 @@ class SetQueue {
   /// What is being driven is ended by its driver, for only that one knows when it no longer touches
   /// the buffers.
   void fail(const Error& error) HR_EXCLUDES(mutex_, driving_);
+  /// fail(), for what another rank has told of.
+  void hear(const Error& error) HR_EXCLUDES(mutex_, driving_);
   /// Take part no longer: others that wait for this rank are told. What is under way is ended.
   void close() HR_EXCLUDES(mutex_, driving_);
 
@@ -55,6 +63,7 @@ class SetQueue {
   void end_all() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
 
   const std::unique_ptr<SetTransport> transport_;
+  const uint64_t id_;
   const std::vector<int> world_ranks_;
   const int rank_;
   std::atomic<uint32_t> pending_ = 0;  // size of queue_

@@ -29,6 +29,8 @@ class SetTransport {
   virtual std::optional<Error> failure() = 0;
   /// Tell all ranks of a failure; the first one known here counts and is returned.
   virtual Error spread(const Error& error) = 0;
+  /// Another rank has told of a failure: as spread(), but the others know.
+  virtual void hear(const Error& error) = 0;
   /// Take part no longer, and let the others know.
   virtual void leave() = 0;
 

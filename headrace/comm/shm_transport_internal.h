@@ -28,6 +28,7 @@ class ShmTransport : public SetTransport {
   Error spread(const Error& error) override {
     return spread_failure(channel_, error.origin() ? error.origin()->rank : -1, error);
   }
+  void hear(const Error&) override {}  // it stands in the memory
   void leave() override {
     channel_.mine().closed.store(1, std::memory_order_release);
     channel_.ring_others();

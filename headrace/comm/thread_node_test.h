@@ -65,7 +65,7 @@ class ThreadNode {
         std::make_unique<ShmTransport>(
             base::ShmMapping(),
             ShmChannel(memories_[static_cast<size_t>(index)].data(), geometry_, rank, bells, all)),
-        all, rank);
+        static_cast<uint64_t>(index), all, rank);
     state->progress = progress;
     state->world_ranks = all;
     state->rank = rank;

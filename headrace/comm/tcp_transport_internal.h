@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process set whose ranks have a TCP connection to each other.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "headrace/base/thread.h"
+#include "headrace/comm/algo/tcp_operation.h"
+#include "headrace/comm/set_transport_internal.h"
+#include "headrace/comm/transport/network.h"
+#include "headrace/comm/transport/tcp_links.h"
+
+namespace headrace::comm {
+
+/// Faults that others tell of come by hear(); those of connections are looked for by failure().
+class TcpTransport : public SetTransport {
+ public:
+  struct Members {
+    uint64_t set = 0;
+    std::vector<int> world_ranks;
+    NodeTree tree;
+  };
+  /// `network` must live until leave().
+  TcpTransport(TcpLinks links, Members members, Network* network);
+
+  std::unique_ptr<Operation> start(const Call& call) override;
+  bool next_begun() override { return next_tcp_begun(links_, state_); }
+  bool closed(int rank) const override;
+  std::optional<Error> failure() override HR_EXCLUDES(mutex_);
+  Error spread(const Error& error) override HR_EXCLUDES(mutex_);
+  void hear(const Error& error) override HR_EXCLUDES(mutex_);
+  void leave() override;
+  uint32_t begin_sleep() override { return 0; }
+  void doze(uint32_t ticket, base::Micros most) override;
+  void end_sleep() override {}
+  void wake() override { links_.wake(); }
+  void ring_bell_once() override;
+
+ private:
+  void look_at_connections();
+
+  TcpLinks links_;
+  TcpSetState state_;
+  const Members members_;
+  Network* network_;
+  bool left_ = false;
+  std::vector<std::optional<base::Deadline>> broken_;  // by rank: until the network must know
+  mutable base::Mutex mutex_;                          // leaf
+  std::optional<Error> fault_ HR_GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace::comm

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "headrace/base/pool.h"
 #include "headrace/base/random.h"
 #include "headrace/comm/join_network_internal.h"
 #include "headrace/comm/liveness_internal.h"
+#include "headrace/comm/nodes_transport_internal.h"
 #include "headrace/comm/process_set_internal.h"
 #include "headrace/comm/rendezvous_internal.h"
 #include "headrace/comm/shm_transport_internal.h"
@@ -43,6 +46,10 @@ struct Context::State {
                                                        int rank);
   Result<void> watch_processes();
   bool shares_memory(int world_rank) const;
+  /// Some rank of the set shares memory with another one.
+  bool has_memory(const std::vector<int>& world_ranks) const;
+  /// Ranks of the set that share memory with this one, as places among the node's.
+  std::vector<int> places_of(const std::vector<int>& world_ranks) const;
   void on_death(int rank);
 };
 
@@ -88,27 +95,51 @@ bool Context::State::shares_memory(int world_rank) const {
          topology.node_of[static_cast<size_t>(world_rank)] == topology.node_rank;
 }
 
-Result<std::unique_ptr<SetTransport>> Context::State::make_transport(
-    Means means, const std::vector<int>& world_ranks, int rank) {
-  if (means.connections.empty()) {
-    // Places among the ranks of the node: all are there, in the order of the world.
-    std::vector<int> places;
-    for (const int one : world_ranks) {
+bool Context::State::has_memory(const std::vector<int>& world_ranks) const {
+  std::set<int> nodes;
+  for (const int one : world_ranks) {
+    nodes.insert(topology.node_of[static_cast<size_t>(one)]);
+  }
+  return config.transport != Transport::tcp && nodes.size() < world_ranks.size();
+}
+
+std::vector<int> Context::State::places_of(const std::vector<int>& world_ranks) const {
+  std::vector<int> places;
+  for (const int one : world_ranks) {
+    if (one == config.rank || shares_memory(one)) {
       places.push_back(topology.place_of(one));
     }
-    const auto ranks = static_cast<int>(world_ranks.size());
-    return std::unique_ptr<SetTransport>(std::make_unique<ShmTransport>(
-        std::move(means.mapping),
-        ShmChannel(means.memory, ShmGeometry::choose(ranks), rank, bells, std::move(places))));
+  }
+  return places;
+}
+
+Result<std::unique_ptr<SetTransport>> Context::State::make_transport(
+    Means means, const std::vector<int>& world_ranks, int rank) {
+  std::optional<ShmChannel> channel;
+  if (means.memory != nullptr) {
+    auto places = places_of(world_ranks);
+    const auto local = std::find(places.begin(), places.end(), topology.local_rank);
+    const auto index = static_cast<int>(local - places.begin());
+    const auto geometry = ShmGeometry::choose(static_cast<int>(places.size()));
+    channel.emplace(means.memory, geometry, index, bells, std::move(places));
+  }
+  if (means.connections.empty()) {
+    return std::unique_ptr<SetTransport>(
+        std::make_unique<ShmTransport>(std::move(means.mapping), *std::move(channel)));
   }
   HR_TRY(auto links, TcpLinks::make(rank, std::move(means.connections)));
   std::vector<int> node_of;
   for (const int one : world_ranks) {
     node_of.push_back(topology.node_of[static_cast<size_t>(one)]);
   }
-  return std::unique_ptr<SetTransport>(std::make_unique<TcpTransport>(
+  auto tcp = std::make_unique<TcpTransport>(
       std::move(links), TcpTransport::Members{means.set, world_ranks, NodeTree::of(node_of)},
-      network.get()));
+      network.get());
+  if (!channel) {
+    return std::unique_ptr<SetTransport>(std::move(tcp));
+  }
+  return std::unique_ptr<SetTransport>(std::make_unique<NodesTransport>(
+      std::move(tcp), std::move(means.mapping), *std::move(channel)));
 }
 
 Result<std::unique_ptr<ProcessSet>> Context::State::make_set(Means means,
@@ -177,13 +208,13 @@ NetworkEvents events_of(const std::shared_ptr<Progress>& progress, const NodeBel
   };
 }
 
-/// Bells of the node, and the memory of the world where all its ranks share memory.
+/// Bells of the node, and its memory of the world.
 Result<NodeMemory> memory_for(const Config& config, const StoreTable& store,
                               const Topology& topology, bool tcp) {
   if (tcp && config.transport == Transport::tcp) {
     return NodeMemory::make(bell_bytes(1));
   }
-  const size_t channel = tcp ? 0 : ShmGeometry::choose(config.world_size).segment_bytes();
+  const size_t channel = ShmGeometry::choose(topology.local_world_size).segment_bytes();
   return share_node_memory(config, store, topology, bell_bytes(kNodeRanksMax) + channel);
 }
 
@@ -215,7 +246,7 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
   std::iota(all.begin(), all.end(), 0);
   State::Means means;
   means.set = 1;
-  means.memory = channel;
+  means.memory = !tcp || state->has_memory(all) ? channel : nullptr;
   if (tcp) {
     HR_TRY(state->network, join_network(config, store, meeting, events_of(progress, bells)));
     HR_TRY(means.connections, state->network->connect(means.set, all, config.rank,
@@ -291,14 +322,19 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
   }
   const auto rank = static_cast<int>(std::find(members.begin(), members.end(), self) -
                                      members.begin());
-  const bool shares = world_ranks.size() == 1 || std::all_of(world_ranks.begin(), world_ranks.end(),
-                                  [&](int one) { return state.shares_memory(one); });
-
-  // The first rank of each set makes its memory; all hear of all offers.
-  const bool leads = color >= 0 && shares && rank == 0;
+  const bool alone = world_ranks.size() == 1;
+  const bool shares = color >= 0 && (alone || state.has_memory(world_ranks));
+  const bool connects =
+      !alone && !std::all_of(world_ranks.begin(), world_ranks.end(),
+                             [&](int one) { return state.shares_memory(one); });
+  // The first rank of each node of the set makes its memory; all hear of all offers.
+  const auto first = std::find_if(members.begin(), members.end(), [&](size_t one) {
+    return one == self || state.shares_memory(parent.world_ranks()[one]);
+  });
+  const bool leads = shares && *first == self;
   Result<NodeMemory> memory = Error{Errc::internal, "comm: no memory of a set was asked for"};
   if (leads) {
-    const auto ranks = static_cast<int>(members.size());
+    const auto ranks = static_cast<int>(state.places_of(world_ranks).size());
     memory = NodeMemory::make(ShmGeometry::choose(ranks).segment_bytes());
     mine.failed = memory.ok() ? 0 : 1;
     mine.offer = memory.ok() ? memory->offer() : MemoryOffer();
@@ -308,12 +344,13 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
   means.set = base::derive_seed(base::derive_seed(parent.state_->id, ++parent.state_->splits),
                                 static_cast<uint64_t>(color));
   Result<void> good;
-  if (color >= 0 && shares) {
-    if (!leads && offers[members.front()].failed == 0) {
-      memory = NodeMemory::open(offers[members.front()].offer);
+  if (shares) {
+    if (!leads && offers[*first].failed == 0) {
+      memory = NodeMemory::open(offers[*first].offer);
     }
     good = memory.ok() ? Result<void>() : memory.error();
-  } else if (color >= 0) {
+  }
+  if (color >= 0 && connects && good.ok()) {
     auto connections =
         state.network->connect(means.set, world_ranks, rank, base::Deadline::in(kConnectMost));
     good = connections.ok() ? Result<void>() : connections.error();

@@ -21,12 +21,20 @@ class TcpTransport : public SetTransport {
   struct Members {
     uint64_t set = 0;
     std::vector<int> world_ranks;
-    NodeTree tree;
+    NodeTree tree;  ///< over ranks of the set
   };
   /// `network` must live until leave().
   TcpTransport(TcpLinks links, Members members, Network* network);
 
-  std::unique_ptr<Operation> start(const Call& call) override;
+  std::unique_ptr<Operation> start(const Call& call) override { return start(call, all_); }
+  /// The same among some ranks; the others call skip().
+  std::unique_ptr<Operation> start(const Call& call, const TcpGroup& group) {
+    return start_tcp_operation(call, group, links_, state_);
+  }
+  void skip() { ++state_.sequence; }
+  size_t small_bytes() const { return state_.small_bytes; }
+  const NodeTree& tree() const { return all_.tree; }
+  int rank() const { return links_.rank(); }
   bool next_begun() override { return next_tcp_begun(links_, state_); }
   bool closed(int rank) const override;
   std::optional<Error> failure() override HR_EXCLUDES(mutex_);
@@ -45,6 +53,7 @@ class TcpTransport : public SetTransport {
   TcpLinks links_;
   TcpSetState state_;
   const Members members_;
+  const TcpGroup all_;
   Network* network_;
   bool left_ = false;
   std::vector<std::optional<base::Deadline>> broken_;  // by rank: until the network must know

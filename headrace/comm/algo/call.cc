@@ -28,6 +28,9 @@ bool has_root(Kind kind) {
 }  // namespace
 
 uint64_t Call::fingerprint() const {
+  if (told != nullptr) {
+    return base::derive_seed(told->fingerprint(), part);
+  }
   const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
                          static_cast<uint64_t>(dtype) << 16U | static_cast<uint64_t>(root) << 24U;
   uint64_t mixed = base::derive_seed(small, count);

@@ -82,14 +82,15 @@ bool ShmOperation::may_write() {
 
 void ShmOperation::announce() {
   Announcement& text = channel_.announcement(channel_.rank(), sequence_);
+  const Call& call = call_.as_told();
   text.sequence = sequence_;
-  text.count = call_.count;
-  text.kind = static_cast<uint8_t>(call_.kind);
-  text.op = static_cast<uint8_t>(call_.op);
-  text.dtype = static_cast<uint8_t>(call_.dtype);
-  text.root = call_.root;
-  const size_t letters = std::min(call_.name.size(), sizeof text.name - 1);
-  std::memcpy(text.name, call_.name.data(), letters);
+  text.count = call.count;
+  text.kind = static_cast<uint8_t>(call.kind);
+  text.op = static_cast<uint8_t>(call.op);
+  text.dtype = static_cast<uint8_t>(call.dtype);
+  text.root = call.root;
+  const size_t letters = std::min(call.name.size(), sizeof text.name - 1);
+  std::memcpy(text.name, call.name.data(), letters);
   text.name[letters] = '\0';
   // Pairs with the acquire in look_at.
   channel_.line(channel_.rank(), sequence_).flag.store(flag_, std::memory_order_release);

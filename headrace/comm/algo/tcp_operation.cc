@@ -26,9 +26,10 @@ constexpr size_t kRingBytesLeast = size_t{64} << 10;
 constexpr size_t kStagingBytes = size_t{8} << 20;  // all rings together, where there are many
 constexpr size_t kCallBytes = size_t{1} << 30;     // of one system call, at most
 
-TcpHeader header_of(const Call& call, uint64_t sequence) {
+TcpHeader header_of(const Call& part, uint64_t sequence) {
+  const Call& call = part.as_told();
   TcpHeader header;
-  header.flag = base::derive_seed(call.fingerprint(), sequence) | 1;
+  header.flag = base::derive_seed(part.fingerprint(), sequence) | 1;
   header.sequence = sequence;
   header.count = call.count;
   header.kind = static_cast<uint8_t>(call.kind);
@@ -78,7 +79,7 @@ class Parts {
 
 class TcpOperation : public Operation {
  public:
-  TcpOperation(const Call& call, TcpLinks& links, TcpSetState& state);
+  TcpOperation(const Call& call, const TcpGroup& group, TcpLinks& links, TcpSetState& state);
   Step step() override;
 
  private:
@@ -99,6 +100,7 @@ class TcpOperation : public Operation {
     size_t to_send() const { return sizeof header + send_contribution + send_result; }
   };
 
+  void narrow(Piece* piece) const;
   void prescale();
   void open_lanes();
   bool send(size_t to);
@@ -113,11 +115,21 @@ class TcpOperation : public Operation {
   size_t result_ready() const;
   void fail_mismatch(size_t from, const TcpHeader& ours);
 
+  int rank_of(size_t place) const { return group_.ranks[place]; }
+  TcpSetState::Peer& peer_of(size_t place) {
+    return state_.peers[static_cast<size_t>(rank_of(place))];
+  }
+  /// Bytes of the results of so many bytes of contributions.
+  size_t out_bytes(size_t in_bytes) const {
+    return in_bytes / dtype_bytes(call_.dtype) * dtype_bytes(call_.result_dtype());
+  }
+
   const Call& call_;
+  const TcpGroup& group_;
   TcpLinks& links_;
   TcpSetState& state_;
   const uint64_t sequence_;
-  const size_t self_;
+  const size_t self_;  // place in the group, as all indices below
   ExchangePlan plan_;
   bool direct_ = false;  // the result lies where the contribution is sent from
   std::vector<std::byte> scaled_;
@@ -129,20 +141,38 @@ class TcpOperation : public Operation {
   size_t reduced_ = 0;  // bytes of the own part
 };
 
-TcpOperation::TcpOperation(const Call& call, TcpLinks& links, TcpSetState& state)
+TcpOperation::TcpOperation(const Call& call, const TcpGroup& group, TcpLinks& links,
+                           TcpSetState& state)
     : call_(call),
+      group_(group),
       links_(links),
       state_(state),
       sequence_(state.sequence++),
-      self_(static_cast<size_t>(links.rank())),
-      lanes_(static_cast<size_t>(links.ranks())) {
+      self_(static_cast<size_t>(
+          std::find(group.ranks.begin(), group.ranks.end(), links.rank()) - group.ranks.begin())),
+      lanes_(group.ranks.size()) {
   const size_t bytes = call.count * dtype_bytes(call.dtype);
+  const auto place = static_cast<int>(self_);
+  const auto places = static_cast<int>(lanes_.size());
   direct_ = (call.kind == Kind::all_reduce || call.kind == Kind::reduce) &&
             bytes <= state.small_bytes;
-  plan_ = direct_ ? plan_direct(call, links.rank(), links.ranks())
-                  : plan_exchange(call, links.rank(), links.ranks(), kReduceBytes);
+  plan_ = direct_ ? plan_direct(call, place, places)
+                  : plan_exchange(call, place, places, kReduceBytes);
+  if (call.result_dtype() != call.dtype) {
+    narrow(&plan_.result);
+    std::for_each(plan_.take_result.begin(), plan_.take_result.end(),
+                  [this](Piece& one) { narrow(&one); });
+  }
   prescale();
   open_lanes();
+}
+
+/// The plan is in bytes of contributions; those of results are fewer.
+void TcpOperation::narrow(Piece* piece) const {
+  if (piece->data != nullptr) {
+    piece->data = call_.out + out_bytes(static_cast<size_t>(piece->data - call_.out));
+    piece->bytes = out_bytes(piece->bytes);
+  }
 }
 
 /// Contributions are scaled before they leave, in a copy.
@@ -177,7 +207,7 @@ void TcpOperation::open_lanes() {
     const bool published = plan_.publishes && (plan_.publish_to < 0 ||
                                                plan_.publish_to == static_cast<int>(p));
     lane.send_contribution = plan_.send[p].bytes;
-    lane.send_result = published ? plan_.result_bytes : 0;
+    lane.send_result = published ? out_bytes(plan_.result_bytes) : 0;
     lane.take_contribution = plan_.reduces ? plan_.result_bytes : plan_.take_sent[p].bytes;
     lane.take_result = plan_.take_result[p].bytes;
     lane.header.contribution_bytes = lane.send_contribution;
@@ -185,7 +215,7 @@ void TcpOperation::open_lanes() {
     TcpHeader expected = header;
     expected.contribution_bytes = lane.take_contribution;
     expected.result_bytes = lane.take_result;
-    state_.peers[p].expected.push_back(expected);
+    peer_of(p).expected.push_back(expected);
   }
   result_to_ = plan_.result.data;
   if (!plan_.reduces) {
@@ -193,7 +223,7 @@ void TcpOperation::open_lanes() {
   }
   sources_.resize(ranks);
   if (plan_.result.data == nullptr && plan_.publishes) {
-    result_.resize(plan_.result_bytes);
+    result_.resize(out_bytes(plan_.result_bytes));
     result_to_ = result_.data();
   }
   constexpr size_t kLine = 64;
@@ -206,7 +236,7 @@ void TcpOperation::open_lanes() {
 }
 
 size_t TcpOperation::result_ready() const {
-  return plan_.reduces ? reduced_ : plan_.result_bytes;
+  return out_bytes(plan_.reduces ? reduced_ : plan_.result_bytes);
 }
 
 bool TcpOperation::send(size_t to) {
@@ -216,7 +246,7 @@ bool TcpOperation::send(size_t to) {
   const size_t ready = std::min(lane.send_result, result_ready());
   const size_t result_at = sizeof lane.header + lane.send_contribution;
   bool moved = false;
-  while (lane.sent < result_at + ready && links_.may_send(static_cast<int>(to))) {
+  while (lane.sent < result_at + ready && links_.may_send(rank_of(to))) {
     Parts parts;
     if (lane.sent < sizeof lane.header) {
       parts.add(reinterpret_cast<const std::byte*>(&lane.header) + lane.sent,
@@ -228,7 +258,7 @@ bool TcpOperation::send(size_t to) {
     }
     const size_t done = std::max(lane.sent, result_at) - result_at;
     parts.add(result + done, ready - done);
-    const size_t count = links_.send(static_cast<int>(to), parts.span());
+    const size_t count = links_.send(rank_of(to), parts.span());
     lane.sent += count;
     moved = moved || count > 0;
   }
@@ -237,7 +267,7 @@ bool TcpOperation::send(size_t to) {
 
 bool TcpOperation::needs_header(size_t from) const {
   return lanes_[from].receives() || call_.kind == Kind::barrier ||
-         state_.peers[from].expected.size() > kBehindMost;
+         state_.peers[static_cast<size_t>(rank_of(from))].expected.size() > kBehindMost;
 }
 
 void TcpOperation::plan_payload(size_t from, Parts* parts) {
@@ -264,7 +294,7 @@ void TcpOperation::plan_payload(size_t from, Parts* parts) {
 }
 
 void TcpOperation::plan_receive(size_t from, Parts* parts) {
-  TcpSetState::Peer& peer = state_.peers[from];
+  TcpSetState::Peer& peer = peer_of(from);
   if (!peer.expected.empty()) {
     parts->add(reinterpret_cast<std::byte*>(&peer.header) + peer.header_bytes,
                sizeof peer.header - peer.header_bytes);
@@ -275,21 +305,22 @@ void TcpOperation::plan_receive(size_t from, Parts* parts) {
 }
 
 void TcpOperation::fail_mismatch(size_t from, const TcpHeader& ours) {
-  const TcpHeader& theirs = state_.peers[from].header;
-  const auto rank = static_cast<int>(from);
+  const TcpHeader& theirs = peer_of(from).header;
+  const int rank = rank_of(from);
+  const int own = links_.rank();
   std::string text;
   if (theirs.flag == ours.flag) {
     text = fmt::format("in operation {}, {}, rank {} sends {} bytes to rank {}, which expects {}",
                        ours.sequence, describe(ours), rank,
-                       theirs.contribution_bytes + theirs.result_bytes, self_,
+                       theirs.contribution_bytes + theirs.result_bytes, own,
                        ours.contribution_bytes + ours.result_bytes);
   } else {
-    const bool first = from < self_;  // all ranks that find it say the same
+    const bool first = rank < own;  // all ranks that find it say the same
     const TcpHeader& low = first ? theirs : ours;
     const TcpHeader& high = first ? ours : theirs;
     text = fmt::format("operation {} is {} on rank {} and {} on rank {}", ours.sequence,
-                       describe(low), std::min(from, self_), describe(high),
-                       std::max(from, self_));
+                       describe(low), std::min(rank, own), describe(high),
+                       std::max(rank, own));
   }
   error_ = Error{Errc::mismatch,
                  fmt::format("comm: {}; all ranks of a process set must call the same operations "
@@ -302,7 +333,7 @@ void TcpOperation::fail_mismatch(size_t from, const TcpHeader& ours) {
 
 /// A whole header is there.
 bool TcpOperation::check_header(size_t from) {
-  TcpSetState::Peer& peer = state_.peers[from];
+  TcpSetState::Peer& peer = peer_of(from);
   peer.header_bytes = 0;
   if (peer.header.flag == TcpHeader::kGoodbye) {
     peer.closed = true;
@@ -320,7 +351,7 @@ bool TcpOperation::check_header(size_t from) {
 
 /// Note where the bytes of a receive() have gone; false: nothing more is to be read.
 bool TcpOperation::on_received(size_t from, size_t bytes) {
-  TcpSetState::Peer& peer = state_.peers[from];
+  TcpSetState::Peer& peer = peer_of(from);
   Lane& lane = lanes_[from];
   if (!peer.expected.empty()) {
     const size_t some = std::min(bytes, sizeof peer.header - peer.header_bytes);
@@ -341,8 +372,9 @@ bool TcpOperation::on_received(size_t from, size_t bytes) {
 
 bool TcpOperation::receive(size_t from) {
   bool moved = false;
-  const auto rank = static_cast<int>(from);
-  while (links_.may_receive(rank) && !state_.peers[from].closed) {
+  const int rank = rank_of(from);
+  TcpSetState::Peer& peer = peer_of(from);
+  while (links_.may_receive(rank) && !peer.closed) {
     Parts parts;
     plan_receive(from, &parts);
     if (parts.span().empty()) {
@@ -355,7 +387,7 @@ bool TcpOperation::receive(size_t from) {
     }
   }
   if (!links_.broken(rank).empty()) {
-    state_.peers[from].ended = true;
+    peer.ended = true;
   }
   return moved;
 }
@@ -384,9 +416,11 @@ bool TcpOperation::reduce() {
       sources_[p] = p == self_ ? plan_.own.data + reduced_
                                : state_.staging.data() + ring_ * p + reduced_ % ring_;
     }
-    reduce_node_tree(
-        {.in = call_.dtype, .out = call_.dtype, .op = call_.op, .scale = call_.postscale},
-        state_.tree, sources_, result_to_ + reduced_, some / element);
+    reduce_node_tree({.in = call_.dtype,
+                      .out = call_.result_dtype(),
+                      .op = call_.op,
+                      .scale = call_.postscale},
+                     group_.tree, sources_, result_to_ + out_bytes(reduced_), some / element);
     reduced_ += some;
     moved = true;
   }
@@ -397,7 +431,7 @@ bool TcpOperation::finished() {
   if (plan_.reduces && reduced_ < plan_.result_bytes) {
     for (size_t p = 0; p < lanes_.size(); ++p) {
       if (p != self_ && (lanes_[p].taken_contribution == reduced_ || direct_)) {
-        missing_ = static_cast<int>(p);
+        missing_ = rank_of(p);
       }
     }
   }
@@ -407,14 +441,14 @@ bool TcpOperation::finished() {
     if (p == self_) {
       continue;
     }
-    const auto rank = static_cast<int>(p);
+    const int rank = rank_of(p);
     // Who has gone needs no more headers; of what it was to have, the operation is not done.
     const bool gone = !links_.takes(rank) && lane.to_send() == sizeof lane.header;
     const bool waits = (lane.sent < lane.to_send() && !gone) || !lane.all_taken() ||
-                       (needs_header(p) && !state_.peers[p].expected.empty());
+                       (needs_header(p) && !peer_of(p).expected.empty());
     if (waits) {
       done = false;
-      missing_ = missing_ < 0 || state_.peers[p].closed ? rank : missing_;
+      missing_ = missing_ < 0 || peer_of(p).closed ? rank : missing_;
     }
   }
   return done && (!plan_.reduces || reduced_ == plan_.result_bytes);
@@ -458,9 +492,9 @@ Step TcpOperation::step() {
 
 }  // namespace
 
-std::unique_ptr<Operation> start_tcp_operation(const Call& call, TcpLinks& links,
-                                               TcpSetState& state) {
-  return std::make_unique<TcpOperation>(call, links, state);
+std::unique_ptr<Operation> start_tcp_operation(const Call& call, const TcpGroup& group,
+                                               TcpLinks& links, TcpSetState& state) {
+  return std::make_unique<TcpOperation>(call, group, links, state);
 }
 
 bool next_tcp_begun(const TcpLinks& links, const TcpSetState& state) {

@@ -48,20 +48,26 @@ struct TcpSetState {
     std::atomic<bool> closed = false;  ///< has said goodbye
     std::atomic<bool> ended = false;   ///< nothing more comes from it
   };
-  TcpSetState(int ranks, NodeTree tree_in, size_t small_bytes_in)
-      : peers(static_cast<size_t>(ranks)), tree(std::move(tree_in)), small_bytes(small_bytes_in) {}
+  TcpSetState(int ranks, size_t small_bytes_in)
+      : peers(static_cast<size_t>(ranks)), small_bytes(small_bytes_in) {}
 
   uint64_t sequence = 0;
   std::vector<Peer> peers;
-  NodeTree tree;
   size_t small_bytes;              ///< up to here each rank puts all contributions together itself
   std::vector<std::byte> staging;  ///< contributions of others, on their way into a reduction
 };
 
-/// Start the next operation of a set; all ranks do so in the same order. `call` and what it points
-/// at must outlive it, and it must end before the next one of the set starts.
-std::unique_ptr<Operation> start_tcp_operation(const Call& call, TcpLinks& links,
-                                               TcpSetState& state);
+/// Ranks of a set among which an operation goes, and the tree over them.
+struct TcpGroup {
+  std::vector<int> ranks;  ///< in the order of the call's parts; this rank is one of them
+  NodeTree tree;           ///< over places in `ranks`
+};
+
+/// Start the next operation of a set; all ranks do so in the same order, and those that are not in
+/// the group count it in `state.sequence`. All of these must outlive it, and it must end before the
+/// next one of the set starts.
+std::unique_ptr<Operation> start_tcp_operation(const Call& call, const TcpGroup& group,
+                                               TcpLinks& links, TcpSetState& state);
 
 /// Between two operations: a rank has sent the header of the next one.
 bool next_tcp_begun(const TcpLinks& links, const TcpSetState& state);

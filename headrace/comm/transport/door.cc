@@ -87,7 +87,8 @@ void Door::accept() {
       return;
     }
     if (visitors_.size() >= kVisitorsMax) {
-      turn_away(visitors_.begin(), "too many come at once, and it was the first of them");
+      turn_away(visitors_.begin(),
+                visitors_.front().peer + ": too many come at once, and it was the first of them");
     }
     const std::string peer = wire::peer_text((*fd)->get());
     const int number = (*fd)->get();
@@ -111,8 +112,8 @@ void Door::accept() {
 void Door::turn_away(Visitors::iterator visitor, std::string_view why) {
   ++turned_away_;
   if (turned_away_ <= kLoggedFirst || turned_away_ % kLoggedEach == 0) {
-    base::log_warning(fmt::format("comm: {} turned a connection from {} away ({} so far): {}",
-                                  name_, visitor->peer, turned_away_, why));
+    base::log_warning(fmt::format("comm: {} turned a connection away, the {}. so far: {}",
+                                  name_, turned_away_, why));
   }
   visitors_.erase(visitor);
 }
@@ -178,7 +179,7 @@ base::Micros Door::expire() {
   for (auto it = visitors_.begin(); it != visitors_.end();) {
     const auto visitor = it++;
     if (visitor->deadline.passed()) {
-      turn_away(visitor, "it did not end its handshake in time");
+      turn_away(visitor, visitor->peer + ": it did not end its handshake in time");
     } else {
       next = std::min(next, visitor->deadline.left());
     }

@@ -59,8 +59,15 @@ size_t bell_bytes(int ranks) { return sizeof(BellLine) * static_cast<size_t>(ran
 
 /// Ranks that share cores with more ranks than there are cores gain nothing by spinning: whom they
 /// wait for may need this very core.
-SpinBudget spin_budget(int local_world_size) {
-  return {.turns = local_world_size <= base::usable_cores() ? SpinBudget().turns : 0};
+///
+/// A turn over sockets is a system call; what does not come within some ten microseconds is better
+/// slept for, as the kernel needs this core to bring it.
+SpinBudget spin_budget(int local_world_size, bool tcp) {
+  constexpr uint32_t kSocketTurns = 60;
+  if (local_world_size > base::usable_cores()) {
+    return {.turns = 0};
+  }
+  return tcp ? SpinBudget{.turns = kSocketTurns} : SpinBudget();
 }
 
 Result<NodeMemory> share_node_memory(const Config& config, const StoreTable& store,
@@ -234,7 +241,7 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
                              topology.nodes, topology.hosts.front())};
   }
   HR_TRY(auto memory, memory_for(config, store, topology, tcp));
-  const SpinBudget spin = spin_budget(topology.local_world_size);
+  const SpinBudget spin = spin_budget(topology.local_world_size, tcp);
   const bool own_bells = tcp && config.transport == Transport::tcp;
   const NodeBells bells(reinterpret_cast<BellLine*>(memory.data()),
                         own_bells ? 0 : topology.local_rank);

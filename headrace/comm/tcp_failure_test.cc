@@ -268,12 +268,12 @@ TEST_CASE("a set that waits does not hold up another one between nodes") {
         work = world.all_reduce(buffer, Op::sum);
       }
       for (int i = 0; i < 20; ++i) {
+        // Rank 0 begins its part behind the last of these.
+        CHECK((!work.valid() || !work.done()));
         CHECK(sum_of_ranks(**other, 10 + static_cast<size_t>(i) * 9000) == 0);
       }
       if (world.rank() == 0) {
         work = world.all_reduce(buffer, Op::sum);
-      } else {
-        CHECK((late.back() == 1.0F || work.done()));
       }
       CHECK(work.wait(seconds(20)).ok());
       CHECK(late.back() == 4.0F);

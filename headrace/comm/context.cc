@@ -29,7 +29,7 @@ struct Context::State {
   SpinBudget spin;
   NodeBells bells;
   std::shared_ptr<Progress> progress;
-  std::shared_ptr<Network> network;  // null where all ranks share memory
+  std::shared_ptr<Network> network;  // null for a rank alone
   std::unique_ptr<ProcessSet> world;
   std::unique_ptr<Liveness> liveness;  // last: it calls into the others
 
@@ -156,6 +156,11 @@ Result<std::unique_ptr<ProcessSet>> Context::State::make_set(Means means,
   state->id = means.set;
   HR_TRY(auto transport, make_transport(std::move(means), world_ranks, rank));
   state->queue = std::make_shared<SetQueue>(std::move(transport), state->id, world_ranks, rank);
+  if (network != nullptr) {
+    state->queue->on_failure([fail = network->mail_failer(), id = state->id](const Error& error) {
+      fail(id, error);
+    });
+  }
   state->progress = progress;
   state->network = network;
   state->world_ranks = std::move(world_ranks);
@@ -258,6 +263,9 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
     HR_TRY(state->network, join_network(config, store, meeting, events_of(progress, bells)));
     HR_TRY(means.connections, state->network->connect(means.set, all, config.rank,
                                                       base::Deadline::in(config.init_timeout)));
+  }
+  if (!tcp && config.world_size > 1) {
+    HR_TRY(state->network, open_mailbox(config, meeting, events_of(progress, bells)));
   }
   HR_TRY(state->world, state->make_set(std::move(means), all, config.rank));
   HR_TRY(state->watch_processes());

@@ -39,8 +39,7 @@ Result<std::vector<std::string>> network_addresses(const Config& config) {
   return out;
 }
 
-Result<std::shared_ptr<Network>> listen(const Config& config, const Meeting& meeting,
-                                        NetworkEvents events) {
+NetworkOptions options_of(const Config& config, const Meeting& meeting) {
   const RankInfo& own = meeting.ranks[static_cast<size_t>(config.rank)];
   NetworkOptions options;
   options.rank = config.rank;
@@ -50,6 +49,12 @@ Result<std::shared_ptr<Network>> listen(const Config& config, const Meeting& mee
   options.secret = meeting.secret;
   options.silence =
       std::max<base::Micros>(config.hb_ms * config.hb_miss, std::chrono::seconds(1));
+  return options;
+}
+
+Result<std::shared_ptr<Network>> listen(const Config& config, const Meeting& meeting,
+                                        NetworkEvents events) {
+  const NetworkOptions options = options_of(config, meeting);
   if (one_machine(meeting)) {
     return Network::start(options, wire::Endpoint::tcp("127.0.0.1", kAnyPort), std::move(events));
   }
@@ -110,7 +115,20 @@ Result<std::shared_ptr<Network>> join_network(const Config& config, const StoreT
   HR_TRY(const auto entries,
          tell_all(config, store, "address", entry_of(config, meeting, network)));
   HR_TRY(auto peers, peers_of(config, meeting, entries));
-  HR_TRY((*network)->meet(std::move(peers), base::Deadline::in(config.init_timeout)));
+  (*network)->know(std::move(peers));
+  HR_TRY((*network)->meet(base::Deadline::in(config.init_timeout)));
+  return network;
+}
+
+Result<std::shared_ptr<Network>> open_mailbox(const Config& config, const Meeting& meeting,
+                                              NetworkEvents events) {
+  std::vector<NetworkPeer> peers;
+  for (const RankInfo& one : meeting.ranks) {
+    peers.push_back({one.host, {wire::Endpoint::unix_name(one.mailbox)}});
+  }
+  const auto own = peers[static_cast<size_t>(config.rank)].endpoints.front();
+  HR_TRY(auto network, Network::start(options_of(config, meeting), own, std::move(events)));
+  network->know(std::move(peers));
   return network;
 }
 

@@ -14,4 +14,8 @@ namespace headrace::comm {
 Result<std::shared_ptr<Network>> join_network(const Config& config, const StoreTable& store,
                                               const Meeting& meeting, NetworkEvents events);
 
+/// A Network for messages between ranks that share memory: local sockets, no control connections.
+Result<std::shared_ptr<Network>> open_mailbox(const Config& config, const Meeting& meeting,
+                                              NetworkEvents events);
+
 }  // namespace headrace::comm

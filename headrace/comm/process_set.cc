@@ -67,6 +67,11 @@ ProcessSet::ProcessSet(std::unique_ptr<State> state) : state_(std::move(state)) 
 
 ProcessSet::~ProcessSet() {
   if (state_ != nullptr) {
+    if (state_->network != nullptr) {
+      state_->network->mail_failer()(
+          state_->id, {Errc::cancelled,
+                       fmt::format("comm: rank {} has closed the process set", state_->rank)});
+    }
     state_->queue->close();
     state_->progress->remove(state_->queue.get());
   }

@@ -11,6 +11,7 @@
 
 #include "headrace/base/file.h"
 #include "headrace/base/json.h"
+#include "headrace/base/random.h"
 #include "headrace/comm/rendezvous_internal.h"
 
 namespace headrace::comm {
@@ -59,6 +60,17 @@ Result<wire::Secret> secret_of(const std::string& hex) {
   return wire::Secret::from_bytes(bytes);
 }
 
+/// Nobody else has it.
+std::string mailbox_name() {
+  std::array<std::byte, 16> random = {};
+  base::random_bytes(random);
+  std::string name = "headrace-";
+  for (const std::byte one : random) {
+    name += fmt::format("{:02x}", static_cast<unsigned>(one));
+  }
+  return name;
+}
+
 /// Where the loopback address leads: the machine and, on it, the network namespace.
 std::string machine_identity() {
   const std::string boot =
@@ -74,6 +86,7 @@ Json entry_of(const Config& config) {
   Json entry = Json::object({{"pid", int64_t{::getpid()}},
                              {"host", std::string(host)},
                              {"node", config.node.empty() ? node_identity() : config.node},
+                             {"mailbox", mailbox_name()},
                              {"machine", machine_identity()},
                              {"settings", settings_of(config)}});
   if (config.rank == 0 && config.secret == nullptr) {
@@ -180,7 +193,8 @@ Result<Meeting> meet(const Config& config, const StoreTable& store) {
   meeting.secret = config.secret;
   for (const Json& entry : ranks.items()) {
     meeting.ranks.push_back({entry.get_integer("pid"), entry.get_string("host"),
-                             entry.get_string("node"), entry.get_string("machine")});
+                             entry.get_string("node"), entry.get_string("mailbox"),
+                             entry.get_string("machine")});
   }
   if (meeting.secret == nullptr) {
     HR_TRY(auto secret, secret_of(ranks.items().front().get_string("secret")));

@@ -19,6 +19,7 @@ struct RankInfo {
   int64_t pid = 0;
   std::string host;
   std::string node;     ///< node_identity(), or what the configuration says
+  std::string mailbox;  ///< name of its local socket
   std::string machine;  ///< equal where the loopback address leads to the same place
 };
 

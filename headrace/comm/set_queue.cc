@@ -53,11 +53,26 @@ void SetQueue::end_first() {
 
 void SetQueue::set_failed(const Error& error) {
   const Error cause = transport_->spread(error);
-  base::MutexLock lock(mutex_);
-  if (!failed_) {
+  {
+    base::MutexLock lock(mutex_);
+    if (failed_) {
+      return;
+    }
     failed_ = cause;
     failing_.store(true, std::memory_order_release);
   }
+  if (on_failure_) {
+    on_failure_(cause);
+  }
+}
+
+std::optional<Error> SetQueue::failed() {
+  if (driving_.try_lock()) {  // else whoever has it looks
+    look_for_failure();
+    driving_.unlock();
+  }
+  base::MutexLock lock(mutex_);
+  return failed_;
 }
 
 void SetQueue::end_all() {

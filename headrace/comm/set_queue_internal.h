@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,6 +51,10 @@ class SetQueue {
   /// What is being driven is ended by its driver, for only that one knows when it no longer touches
   /// the buffers.
   void fail(const Error& error) HR_EXCLUDES(mutex_, driving_);
+  /// Call this with the error once the set has failed. Before it is used.
+  void on_failure(std::function<void(const Error&)> then) { on_failure_ = std::move(then); }
+  /// What the set has failed with, here or on another rank.
+  std::optional<Error> failed() HR_EXCLUDES(mutex_, driving_);
   /// fail(), for what another rank has told of.
   void hear(const Error& error) HR_EXCLUDES(mutex_, driving_);
   /// Take part no longer: others that wait for this rank are told. What is under way is ended.
@@ -66,6 +71,7 @@ class SetQueue {
   const uint64_t id_;
   const std::vector<int> world_ranks_;
   const int rank_;
+  std::function<void(const Error&)> on_failure_;
   std::atomic<uint32_t> pending_ = 0;  // size of queue_
   std::atomic<bool> failing_ = false;  // failed_ is set
 

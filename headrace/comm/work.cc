@@ -64,6 +64,7 @@ void Work::on_done(std::function<void(const Result<void>&)> then) const {
   then(state_->outcome_when_done());
 }
 
+int Work::source() const { return state_->source.load(std::memory_order_acquire); }
 uint64_t Work::sequence() const { return state_->sequence; }
 
 }  // namespace headrace::comm

@@ -10,7 +10,8 @@ namespace headrace::comm {
 std::string_view kind_name(Kind kind) {
   constexpr std::string_view kNames[] = {"barrier",    "all_reduce", "reduce",
                                          "broadcast",  "all_gather", "reduce_scatter",
-                                         "all_to_all", "gather",     "scatter"};
+                                         "all_to_all", "gather",     "scatter",
+                                         "send",       "recv"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -48,6 +49,12 @@ std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
   }
   if (has_root(kind)) {
     text += fmt::format(" root {}", root);
+  }
+  if (kind == Kind::send) {
+    text += fmt::format(" to rank {}", root);
+  }
+  if (kind == Kind::recv) {
+    text += root < 0 ? " from any rank" : fmt::format(" from rank {}", root);
   }
   if (kind != Kind::barrier) {
     text += fmt::format(" {}[{}]", dtype_name(dtype), count);

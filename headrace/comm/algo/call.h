@@ -22,6 +22,8 @@ enum class Kind : uint8_t {
   all_to_all,
   gather,
   scatter,
+  send,  ///< `root` is the rank at the other end; beside the collectives' order
+  recv,  ///< the same; -1: any
 };
 
 std::string_view kind_name(Kind kind);

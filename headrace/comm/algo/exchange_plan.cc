@@ -46,6 +46,8 @@ class Planner {
       case Kind::all_to_all: all_to_all(); break;
       case Kind::gather: gather(); break;
       case Kind::scatter: scatter(); break;
+      case Kind::send:
+      case Kind::recv: break;  // messages are no collectives
     }
     return std::move(plan_);
   }
@@ -254,7 +256,9 @@ std::optional<size_t> one_piece_bytes(const Call& call) {
     case Kind::reduce_scatter:
     case Kind::scatter:
       return std::accumulate(call.counts.begin(), call.counts.end(), uint64_t{0}) * element;
-    case Kind::all_to_all: break;
+    case Kind::all_to_all:
+    case Kind::send:
+    case Kind::recv: break;
   }
   return std::nullopt;
 }

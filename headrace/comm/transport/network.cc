@@ -16,10 +16,16 @@
 
 namespace headrace::comm {
 
+namespace {
+
+constexpr uint64_t kMailSet = UINT64_MAX;  // in place of a set: a stream of messages
+
+}  // namespace
+
 Result<std::shared_ptr<Network>> Network::start(const NetworkOptions& options,
                                                 const wire::Endpoint& where,
                                                 NetworkEvents events) {
-  auto loop = std::make_unique<Loop>(options, std::move(events));
+  auto loop = std::make_shared<Loop>(options, std::move(events));
   HR_TRY(auto listener, wire::Listener::bind(where), "comm");
   loop->epoll = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
   loop->wake_fd = base::Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -37,19 +43,27 @@ Result<std::shared_ptr<Network>> Network::start(const NetworkOptions& options,
   loop->door = std::make_unique<Door>(
       std::move(listener), handshake, loop->name(), loop->epoll.get(),
       [raw](const Hello& hello, Arrival arrival) {
+        if (hello.set == kMailSet) {
+          if (auto* fd = std::get_if<base::Fd>(&arrival)) {
+            raw->mail->adopt(hello.rank, std::move(*fd), false);
+          }
+          return;
+        }
         base::MutexLock lock(raw->mutex);
         raw->arrived.insert_or_assign({hello.set, hello.rank}, std::move(arrival));
         raw->changed.notify_all();
       });
+  loop->mail = std::make_unique<Mail>(loop->epoll.get());
   loop->thread = base::Thread("hr-net", [raw] { raw->run(); });
   return std::shared_ptr<Network>(new Network(std::move(loop)));
 }
 
-Network::Network(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+Network::Network(std::shared_ptr<Loop> loop) : loop_(std::move(loop)) {}
 
 Network::~Network() {
   loop_->stopping.store(true);
   loop_->wake();
+  loop_->thread.join();
 }
 
 uint16_t Network::port() const { return loop_->door->endpoint().port; }
@@ -138,11 +152,15 @@ Result<std::vector<std::optional<Arrival>>> Network::link(uint64_t set, wire::Se
   return arrivals;
 }
 
-Result<void> Network::meet(std::vector<NetworkPeer> peers, base::Deadline deadline) {
+void Network::know(std::vector<NetworkPeer> peers) {
   const auto ranks = static_cast<int>(peers.size());
   loop_->peers = std::move(peers);
   loop_->has_departed = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(ranks));
   loop_->known_ranks.store(ranks, std::memory_order_release);
+}
+
+Result<void> Network::meet(base::Deadline deadline) {
+  const int ranks = loop_->known_ranks.load();
   std::vector<int> all(static_cast<size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {
     all[static_cast<size_t>(r)] = r;
@@ -170,6 +188,37 @@ Result<std::vector<base::Fd>> Network::connect(uint64_t set, std::span<const int
     }
   }
   return connections;
+}
+
+Result<void> Network::open_mail(int rank, base::Deadline deadline) {
+  base::MutexLock lock(mail_mutex_);
+  if (mail_to_.contains(rank)) {
+    return {};
+  }
+  HR_TRY(auto arrival, call({.set = kMailSet, .rank = loop_->options.rank}, wire::Service::data,
+                            rank, deadline));
+  auto shared = std::make_shared<base::Fd>(std::get<base::Fd>(std::move(arrival)));
+  loop_->post([loop = loop_.get(), shared, rank] {
+    loop->mail->adopt(rank, std::move(*shared), true);
+  });
+  mail_to_.insert(rank);
+  return {};
+}
+
+void Network::send(MailSend send) {
+  auto shared = std::make_shared<MailSend>(std::move(send));
+  loop_->post([loop = loop_.get(), shared] { loop->mail->send(std::move(*shared)); });
+}
+
+void Network::receive(MailReceive receive) {
+  auto shared = std::make_shared<MailReceive>(std::move(receive));
+  loop_->post([loop = loop_.get(), shared] { loop->mail->receive(std::move(*shared)); });
+}
+
+std::function<void(uint64_t, const Error&)> Network::mail_failer() const {
+  return [loop = loop_](uint64_t set, const Error& error) {
+    loop->post([raw = loop.get(), set, error] { raw->mail->fail_set(set, error); });
+  };
 }
 
 void Network::linger(std::vector<base::Fd> connections) {

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "headrace/base/result.h"
 #include "headrace/base/thread.h"
 #include "headrace/comm/transport/door.h"
+#include "headrace/comm/transport/mail.h"
 #include "headrace/wire/secret.h"
 
 namespace headrace::comm {
@@ -48,7 +50,7 @@ struct NetworkEvents {
   std::function<void()> on_ready;  ///< what ring_once() was called for
 };
 
-/// Thread-safe, but for meet() and connect(), which one thread at a time calls.
+/// Thread-safe, but for know(), meet() and connect(), which one thread at a time calls.
 class Network {
  public:
   /// Listen at `where` (port 0) and start the thread.
@@ -61,9 +63,11 @@ class Network {
 
   uint16_t port() const;
 
-  /// Connect with all others (by rank; the own entry is not used), who do the same. The error names
+  /// Who the others are, by rank; the own entry is not used. Before anything below.
+  void know(std::vector<NetworkPeer> peers);
+  /// Connect with all others, who do the same. The error names
   /// who cannot reach whom, and where: `peer_dead` with the reason, or `timeout`.
-  Result<void> meet(std::vector<NetworkPeer> peers, base::Deadline deadline);
+  Result<void> meet(base::Deadline deadline);
   /// Connections of a new set by its ranks, the own one empty; all its ranks call it.
   Result<std::vector<base::Fd>> connect(uint64_t set, std::span<const int> world_ranks, int self,
                                         base::Deadline deadline);
@@ -78,19 +82,29 @@ class Network {
   /// A set has failed for a reason that the members do not know yet.
   void tell_set_failed(uint64_t set, std::span<const int> world_ranks, const Error& error);
 
+  /// A stream for messages to `rank`, if there is none yet; waits for the other side's network.
+  Result<void> open_mail(int rank, base::Deadline deadline) HR_EXCLUDES(mail_mutex_);
+  /// REQUIRES open_mail(send.to).
+  void send(MailSend send);
+  void receive(MailReceive receive);
+  /// Ends the messages of a set. It may be called when the network is no more.
+  std::function<void(uint64_t set, const Error&)> mail_failer() const;
+
   /// Call `on_ready` once when `epoll` is readable, which may be now.
   void ring_once(int epoll);
 
  private:
   struct Loop;
-  explicit Network(std::unique_ptr<Loop> loop);
+  explicit Network(std::shared_ptr<Loop> loop);
   Result<Arrival> call(const Hello& hello, wire::Service service, int to, base::Deadline deadline);
   Result<Arrival> await(const Hello& hello, base::Deadline deadline);
   Result<std::vector<std::optional<Arrival>>> link(uint64_t set, wire::Service service,
                                                    std::span<const int> world_ranks, int self,
                                                    base::Deadline deadline);
 
-  std::unique_ptr<Loop> loop_;
+  std::shared_ptr<Loop> loop_;  // mail_failer() may outlive the network
+  base::Mutex mail_mutex_;
+  std::set<int> mail_to_ HR_GUARDED_BY(mail_mutex_);
 };
 
 }  // namespace headrace::comm

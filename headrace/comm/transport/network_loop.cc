@@ -73,6 +73,12 @@ void tune_control(int fd, base::Micros silence) {
 }
 
 size_t unsent_bytes(int fd) {
+  int domain = AF_UNIX;
+  socklen_t size = sizeof domain;
+  static_cast<void>(::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size));
+  if (domain == AF_UNIX) {
+    return 0;  // the kernel keeps them for the reader
+  }
   int bytes = 0;
   return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
 }
@@ -108,7 +114,7 @@ void Network::Loop::run() {
     const int count = ::epoll_wait(epoll.get(), ready.data(), static_cast<int>(ready.size()),
                                    static_cast<int>(limit_ms.count()));
     for (int i = 0; i < count; ++i) {
-      on_event(static_cast<uint32_t>(ready[static_cast<size_t>(i)].data.u64));
+      on_event(ready[static_cast<size_t>(i)].data.u64);
     }
     next = turn();
   }
@@ -126,17 +132,19 @@ base::Micros Network::Loop::turn() {
   for (const auto& task : posted) {
     task();
   }
-  return std::min({door->expire(), check_suspects(), check_lingering()});
+  return std::min({door->expire(), check_suspects(), check_lingering(), mail->check()});
 }
 
-void Network::Loop::on_event(uint32_t key) {
+void Network::Loop::on_event(uint64_t key) {
   if (key == kWakeKey) {
     uint64_t taken = 0;
     static_cast<void>(::read(wake_fd.get(), &taken, sizeof taken));
   } else if (key == kReadyKey) {
     events.on_ready();
+  } else if (key >= Mail::kKey) {
+    mail->on_event(key);
   } else if (key >= Door::kListenerKey) {
-    door->on_event(key);
+    door->on_event(static_cast<uint32_t>(key));
   } else {
     drain(static_cast<int>(key));
   }
@@ -289,6 +297,9 @@ void Network::Loop::say_goodbye() {
     ::shutdown(channel.fd(), SHUT_WR);
   }
   const auto deadline = base::Deadline::in(kDrainMost);
+  for (base::Fd& fd : mail->release()) {
+    lingering.push_back({std::move(fd), deadline});
+  }
   while (!deadline.passed()) {
     const bool unsent =
         std::any_of(controls.begin(), controls.end(),

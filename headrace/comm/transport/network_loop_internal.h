@@ -30,7 +30,7 @@ struct Network::Loop {
   // ---- the loop's thread ----
   void run();
   base::Micros turn();
-  void on_event(uint32_t key);
+  void on_event(uint64_t key);
   void adopt(int rank, wire::Channel channel);
   void drain(int rank);
   void on_frame(int rank, const wire::Frame& frame);
@@ -61,6 +61,7 @@ struct Network::Loop {
     base::Fd fd;
     base::Deadline deadline;
   };
+  std::unique_ptr<Mail> mail;
   std::map<int, wire::Channel> controls;
   std::map<int, Suspect> suspects;
   std::set<int> dead;

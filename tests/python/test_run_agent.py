@@ -270,3 +270,36 @@ def test_once_means_one_launcher(hosts: Hosts) -> None:
     assert hosts.launch("-H", f"{hosts.addresses[1]}:1", "true").returncode == 0
     _, err = agent.communicate(timeout=LONG)
     assert agent.returncode == 0, err
+
+
+def test_ssh_starts_an_agent_where_it_is_asked_for(hosts: Hosts, tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "ssh"
+    fake.parent.mkdir()
+    # What ssh does with the command, without the network: a shell on the other host.
+    fake.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" >> {tmp_path}/words\n'
+        'while [ "$1" != -- ]; do shift; done\n'
+        f'exec ip netns exec {hosts.names[1]} sh -c "$3"\n'
+    )
+    fake.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}"}
+    job = hosts.start(
+        0, "run", "-p", "2222", "-i", "key", "-H", hosts.both(), "sh", "-c", "echo $(hostname -I)",
+        env=environment,
+    )  # fmt: skip
+    out, err = job.communicate(timeout=LONG)
+    assert job.returncode == 0, err
+    a, b = hosts.addresses
+    assert sorted(out.splitlines()) == [
+        f"[{rank}]<stdout>:{a if rank < 2 else b}" for rank in range(4)
+    ]
+    assert f"-p 2222 -i key -- {b} " in (tmp_path / "words").read_text()
+    wait_for("the end of the agent", lambda: not running_with(f"PATH={environment['PATH']}"))
+
+    fake.write_text("#!/bin/sh\necho no route >&2; exit 255\n")
+    job = hosts.start(0, "run", "--ssh", "-H", f"{b}:1", "true", env=environment)
+    _, err = job.communicate(timeout=LONG)
+    assert job.returncode == 1
+    assert f"no agent to work with on {b}" in err
+    assert "no route" in err

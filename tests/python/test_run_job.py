@@ -154,7 +154,8 @@ def test_cores_are_divided_unless_the_user_has_done_so(headrace_binary: Path) ->
 def test_a_rank_that_fails_ends_the_others(headrace_binary: Path) -> None:
     done = launch(
         headrace_binary, "-np", "3",
-        "sh", "-c", "[ $RANK = 1 ] && { for i in $(seq 30); do echo line $i >&2; done; exit 3; }; exec sleep 1000",
+        "sh", "-c", "[ $RANK = 1 ] && { for i in $(seq 30); do echo line $i >&2; done; exit 3; }; "
+        "exec sleep 1000",
     )  # fmt: skip
     assert done.returncode == 1
     text = done.stderr.decode()

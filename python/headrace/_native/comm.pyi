@@ -211,6 +211,14 @@ class Place:
     @property
     def is_homogeneous(self) -> bool: ...
 
+class JobStore:
+    """The store of the launcher that started this process."""
+
+    @staticmethod
+    def open(timeout: float = ...) -> JobStore: ...
+    def set(self, key: str, value: bytes, timeout: float = ...) -> None: ...
+    def get(self, key: str, timeout: float = ...) -> bytes: ...
+
 def join(
     ranks: Sequence[int] = [], timeout: float = 1800.0, start_timeout: float | None = None
 ) -> tuple[Context, Place]:

@@ -97,6 +97,9 @@ TEST_CASE("rank 0 of torchrun serves the store") {
   CHECK_FALSE(read(variables)->serves_store);
   CHECK(read(variables)->job == many->job);
 
+  SUBCASE("a world of one needs no store") {
+    CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).ok());
+  }
   SUBCASE("on one host without a port") {
     variables["LOCAL_WORLD_SIZE"] = "4";
     CHECK(read(variables)->store.kind == wire::Endpoint::Kind::unix_name);

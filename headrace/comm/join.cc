@@ -172,8 +172,10 @@ Result<Joined> join_job(const JoinOptions& options) {
                                              base::Deadline::in(config.init_timeout));
     if (!client.ok()) {
       return client.error().add_context(
-          fmt::format("comm: rank {} of {} cannot reach the store of the job", environment.rank,
-                      environment.size));
+          fmt::format("comm: rank {} of {} cannot reach the store of the job, which {} serves; see "
+                      "its output",
+                      environment.rank, environment.size,
+                      environment.starter == Starter::headrace ? "the launcher" : "rank 0"));
     }
     HR_TRY(joined.context, Context::init(config, table_of(&*client)));
   }

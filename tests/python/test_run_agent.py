@@ -196,6 +196,24 @@ def test_no_rank_outlives_launcher_or_agent(hosts: Hosts, who: str) -> None:
     wait_for("the end of the ranks", lambda: not running_with(mark))
 
 
+@pytest.mark.slow
+def test_a_cut_wire_ends_the_ranks_on_both_sides(hosts: Hosts) -> None:
+    hosts.agent()
+    mark = f"MARK=cut-{os.getpid()}"
+    job = hosts.start(
+        0, "run", "--agent-token-file", str(hosts.token), "-H", hosts.both(),
+        "sh", "-c", "echo ready; exec sleep 1000", env={**os.environ, "MARK": mark.split("=")[1]},
+    )  # fmt: skip
+    assert job.stdout is not None
+    for _ in range(4):
+        assert "ready" in job.stdout.readline()
+    ip("-n", hosts.names[0], "link", "set", f"hra{os.getpid()}", "down")
+    _, err = job.communicate(timeout=LONG)
+    assert job.returncode == 1
+    assert f"host {hosts.addresses[1]}" in err
+    wait_for("the end of the ranks", lambda: not running_with(mark))
+
+
 def test_an_agent_that_is_stopped_says_so(hosts: Hosts) -> None:
     agent = hosts.agent()
     job = hosts.start(

@@ -268,4 +268,34 @@ TEST_CASE("the nearest name allows a third of the letters to be wrong") {
   CHECK(nearest("x", {}).empty());
 }
 
+TEST_CASE("another program's command line is taken as it is") {
+  Command run;
+  run.name = "run";
+  run.options = {{.name = "-n,--num-proc", .kind = OptionKind::integer},
+                 {.name = "--verbose", .kind = OptionKind::flag},
+                 {.name = "command", .repeated = true}};
+  run.rest = "command";
+  run.spellings = {{"-np", "--num-proc"}};
+  const std::vector<Command> commands = {run};
+  const auto parse = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "run");
+    return parse_command_line(commands, words, "1");
+  };
+  using Words = std::vector<std::string>;
+  auto parsed = parse({"-np", "4", "python", "-v", "--num-proc", "9", "--help"});
+  REQUIRE(parsed.command != nullptr);
+  CHECK(parsed.arguments.integer("num-proc") == 4);
+  CHECK(parsed.arguments.texts("command") == Words{"python", "-v", "--num-proc", "9", "--help"});
+  parsed = parse({"--num-proc=2", "--verbose", "--", "--odd", "-np"});
+  REQUIRE(parsed.command != nullptr);
+  CHECK(parsed.arguments.integer("num-proc") == 2);
+  CHECK(parsed.arguments.texts("command") == Words{"--odd", "-np"});
+  parsed = parse({"-n", "2"});
+  REQUIRE(parsed.command != nullptr);
+  CHECK(parsed.arguments.texts("command").empty());
+  CHECK(parse({"-np=3", "x"}).arguments.integer("num-proc") == 3);
+  CHECK(parse({"--frob", "x"}).command == nullptr);
+  CHECK(parse({"--help"}).text.find("[OPTIONS] [COMMAND...]") != std::string::npos);
+}
+
 }  // namespace headrace::cli

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -49,6 +51,10 @@ Result<run::LaunchOptions> launch_options(const Arguments& arguments) {
   options.cores_per_rank = static_cast<int>(arguments.integer("cpus-per-rank").value_or(0));
   options.agent_port = static_cast<uint16_t>(*arguments.integer("agent-port"));
   options.token_file = token_file_of(arguments, "agent-token-file");
+  options.ssh.port = static_cast<int>(arguments.integer("ssh-port").value_or(0));
+  options.ssh.identity_file = arguments.text("ssh-identity-file");
+  options.ssh.enabled =
+      arguments.flag("ssh") || arguments.has("ssh-port") || arguments.has("ssh-identity-file");
   options.verbose = arguments.flag("verbose");
   options.function_file = arguments.text("function-file");
   options.results_folder = arguments.text("results-folder");
@@ -117,15 +123,34 @@ int run_job(const Arguments& arguments) {
   return outcome->failed_rank ? kExitFailed : kExitOk;
 }
 
-Result<void> serve(const Arguments& arguments) {
-  HR_TRY(auto listen, wire::Endpoint::parse(arguments.text("listen")));
+/// From a file; or the first 32 bytes of standard input, at whose end the agent is to end.
+Result<wire::Secret> agent_token(const Arguments& arguments) {
+  if (arguments.flag("token-stdin")) {
+    std::array<std::byte, wire::Secret::kBytes> bytes = {};
+    for (size_t have = 0; have < bytes.size();) {
+      const ssize_t count = ::read(STDIN_FILENO, bytes.data() + have, bytes.size() - have);
+      if (count <= 0) {
+        return Error{
+            Errc::invalid_argument,
+            fmt::format("the token on standard input has {} bytes of {}", have, bytes.size())};
+      }
+      have += static_cast<size_t>(count);
+    }
+    return wire::Secret::from_bytes(bytes);
+  }
   const std::string file = token_file_of(arguments, "token-file");
   if (file.empty()) {
     return Error{Errc::invalid_argument,
                  "no token is given: --token-file FILE, 32 random bytes that the launchers have "
                  "too: (umask 077; head -c 32 /dev/urandom > FILE)"};
   }
-  HR_TRY(const auto token, wire::Secret::read_file(file), "the agent's token");
+  HR_TRY(auto token, wire::Secret::read_file(file), "the agent's token");
+  return token;
+}
+
+Result<void> serve(const Arguments& arguments) {
+  HR_TRY(auto listen, wire::Endpoint::parse(arguments.text("listen")));
+  HR_TRY(const auto token, agent_token(arguments));
   install_interrupt_handler();
   run::AgentOptions options;
   HR_TRY(options.program, own_program());
@@ -133,9 +158,11 @@ Result<void> serve(const Arguments& arguments) {
   options.token = &token;
   options.once = arguments.flag("once");
   options.interrupt_fd = interrupt_fd();
-  options.owner_fd = static_cast<int>(arguments.integer("owner-fd").value_or(-1));
+  options.owner_fd = arguments.flag("token-stdin")
+                         ? STDIN_FILENO
+                         : static_cast<int>(arguments.integer("owner-fd").value_or(-1));
   options.on_listening = [](const wire::Endpoint& endpoint) {
-    fmt::print("headrace agent: listening at {}\n", endpoint.text());
+    fmt::print("{}{}\n", run::kAgentListening, endpoint.text());
     std::fflush(stdout);
   };
   return run::serve_agent(options);
@@ -200,6 +227,9 @@ std::vector<Command> run_commands() {
       {.name = "--listen",
        .help = "address and port; port 0: one that is free",
        .default_text = fmt::format("0.0.0.0:{}", run::kAgentPort)},
+      {.name = "--token-stdin",
+       .help = "read the token from standard input, and end at its end",
+       .kind = OptionKind::flag},
       {.name = "--once", .help = "end after the first launcher", .kind = OptionKind::flag},
       {.name = "--owner-fd",
        .help = "descriptor at whose end the agent ends",

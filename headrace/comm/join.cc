@@ -172,10 +172,17 @@ Result<Joined> join_job(const JoinOptions& options) {
                                              base::Deadline::in(config.init_timeout));
     if (!client.ok()) {
       return client.error().add_context(
-          fmt::format("comm: rank {} of {} cannot reach the store of the job", environment.rank,
-                      environment.size));
+          fmt::format("comm: rank {} of {} cannot reach the store of the job, which {} serves; see "
+                      "its output",
+                      environment.rank, environment.size,
+                      environment.starter == Starter::headrace ? "the launcher" : "rank 0"));
     }
-    HR_TRY(joined.context, Context::init(config, table_of(&*client)));
+    auto context = Context::init(config, table_of(&*client));
+    if (!context.ok() && context.error().code() == Errc::timeout && !options.start_timeout) {
+      return context.error().add_note(
+          "the limit is --start-timeout of headrace run, or HEADRACE_START_TIMEOUT");
+    }
+    HR_TRY(joined.context, std::move(context));
   }
   joined.place = place_of(environment, joined.context->topology(), config.rank);
   joined.environment = std::move(environment);

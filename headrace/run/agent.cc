@@ -45,6 +45,10 @@ std::string own_host_name() {
   return name;
 }
 
+Error stopped_error() {
+  return Error{Errc::cancelled, "the agent on " + own_host_name() + " was stopped"};
+}
+
 /// One launcher: its connection and the ranks that it wanted. Lives on a thread of its own, which
 /// the ranks' parent-death signal is tied to.
 class Session {
@@ -74,6 +78,7 @@ class Session {
 
  private:
   Result<void> serve(base::Fd fd);
+  Result<std::optional<AgentStart>> wait_for_order();
   Result<void> start(const AgentStart& order);
   Result<void> loop();
   Result<void> handle(const wire::Frame& frame);
@@ -105,20 +110,39 @@ Result<void> Session::serve(base::Fd fd) {
                                                                  .host = own_host_name(),
                                                                  .free_port = port_->number()})),
                         base::Deadline::in(kHandshakeLimit)));
+  HR_TRY(const auto order, wait_for_order());
+  if (!order) {
+    return {};  // it only looked, or another host did not answer
+  }
+  HR_TRY(start(*order));
+  return loop();
+}
+
+/// None: the launcher has closed the connection.
+Result<std::optional<AgentStart>> Session::wait_for_order() {
   const base::Deadline deadline = base::Deadline::in(kOrderLimit);
   for (;;) {
-    auto frame = channel_->receive(deadline);
+    auto frame = channel_->try_receive();
     if (!frame.ok() && frame.error().code() == Errc::io) {
-      return {};  // it only looked, or another host did not answer
+      return std::optional<AgentStart>();
     }
     HR_TRY(frame);
-    if (frame->type == static_cast<uint16_t>(AgentMessage::start)) {
-      HR_TRY(const auto order, parse_start(frame->payload));
-      HR_TRY(start(order));
-      return loop();
+    if (frame->has_value()) {
+      if ((*frame)->type != static_cast<uint16_t>(AgentMessage::start)) {
+        return Error{Errc::corrupt,
+                     fmt::format("agent: message {} before the order", (*frame)->type)};
+      }
+      HR_TRY(auto order, parse_start((*frame)->payload));
+      return std::optional<AgentStart>(std::move(order));
     }
-    if (frame->type != static_cast<uint16_t>(AgentMessage::alive)) {
-      return Error{Errc::corrupt, fmt::format("agent: message {} before the order", frame->type)};
+    pollfd fds[2] = {{channel_->fd(), POLLIN, 0}, {stop_fd_, POLLIN, 0}};
+    ::poll(fds, 2, static_cast<int>(std::min<int64_t>(deadline.left().count() / 1000, 1000)));
+    if (fds[1].revents != 0) {
+      return stopped_error();
+    }
+    if (deadline.passed()) {
+      return Error{Errc::timeout, fmt::format("no order came within {} s of the greeting",
+                                              kOrderLimit.count() / 1000000)};
     }
   }
 }
@@ -233,7 +257,7 @@ Result<void> Session::loop() {
     wait_for_events();
     pollfd stop = {stop_fd_, POLLIN, 0};
     if (::poll(&stop, 1, 0) > 0) {
-      return Error{Errc::cancelled, "the agent on " + own_host_name() + " was stopped"};
+      return stopped_error();
     }
     HR_TRY(receive());
     HR_TRY(send_what_is_there());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "headrace/base/export.h"
 #include "headrace/base/result.h"
@@ -12,6 +13,9 @@
 #include "headrace/wire/secret.h"
 
 namespace headrace::run {
+
+/// The line that `headrace agent` prints once it listens, with the endpoint behind it.
+inline constexpr std::string_view kAgentListening = "headrace agent: listening at ";
 
 struct AgentOptions {
   std::string program;         ///< path of the binary `headrace`, for guards

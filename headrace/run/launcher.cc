@@ -52,7 +52,11 @@ class Job {
  private:
   Result<void> prepare();
   Result<void> find_hosts();
+  Result<void> start_agents(const wire::Secret& token);
+  Result<std::unique_ptr<RemoteRanks>> connect_agent(size_t host, const wire::Secret& token,
+                                                     const base::Deadline& deadline);
   Result<void> connect_agents(const wire::Secret& token);
+  Result<wire::Secret> token() const;
   Result<void> serve_store();
   Result<wire::StoreClient> store_client(const base::Deadline& deadline) const;
   Result<void> offer_function();
@@ -84,6 +88,7 @@ class Job {
   std::optional<wire::Secret> secret_;
   std::unique_ptr<wire::StoreServer> store_;
   std::optional<ReservedPort> master_port_;
+  std::vector<std::unique_ptr<SshAgent>> ssh_;  // by host
   std::vector<std::unique_ptr<RankHost>> hosts_;
   std::optional<RankEnd> first_failure_;
   std::optional<Error> lost_host_;
@@ -114,9 +119,46 @@ Result<void> Job::find_hosts() {
   return {};
 }
 
+/// What the agents of the other hosts know.
+Result<wire::Secret> Job::token() const {
+  if (options_.ssh.enabled) {
+    return wire::Secret::generate();
+  }
+  if (options_.token_file.empty()) {
+    return Error{Errc::invalid_argument,
+                 "run: ranks on other hosts are started by agents there, and no token is given for "
+                 "them: --agent-token-file FILE, with the file of `headrace agent`; or --ssh"};
+  }
+  HR_TRY(auto secret, wire::Secret::read_file(options_.token_file), "run: the agents' token");
+  return secret;
+}
+
+/// Begin to start agents on all other hosts, at once.
+Result<void> Job::start_agents(const wire::Secret& token) {
+  ssh_.resize(options_.hosts.size());
+  for (size_t host = 0; options_.ssh.enabled && host < ssh_.size(); ++host) {
+    if (!is_local_[host]) {
+      HR_TRY(ssh_[host],
+             SshAgent::start(options_.hosts[host].name, options_.program, options_.ssh, token));
+    }
+  }
+  return {};
+}
+
+Result<std::unique_ptr<RemoteRanks>> Job::connect_agent(size_t host, const wire::Secret& token,
+                                                        const base::Deadline& deadline) {
+  const std::string& name = options_.hosts[host].name;
+  uint16_t port = options_.agent_port;
+  if (ssh_[host] != nullptr) {
+    HR_TRY(port, ssh_[host]->port(deadline));
+  }
+  return RemoteRanks::connect(name, wire::Endpoint::tcp(name, port), token, deadline);
+}
+
 Result<void> Job::connect_agents(const wire::Secret& token) {
   const base::Deadline deadline =
       base::Deadline::in(std::chrono::seconds(options_.start_timeout_s));
+  HR_TRY(start_agents(token));
   std::vector<std::string> missing;
   std::optional<Error> first;
   remote_.assign(options_.hosts.size(), nullptr);
@@ -124,13 +166,11 @@ Result<void> Job::connect_agents(const wire::Secret& token) {
     if (is_local_[host]) {
       continue;
     }
-    const std::string& name = options_.hosts[host].name;
     // Once the time is over, who else does not answer is still worth a short look.
-    auto ranks = RemoteRanks::connect(
-        name, wire::Endpoint::tcp(name, options_.agent_port), token,
-        deadline.passed() ? base::Deadline::in(std::chrono::seconds(1)) : deadline);
+    auto ranks = connect_agent(
+        host, token, deadline.passed() ? base::Deadline::in(std::chrono::seconds(1)) : deadline);
     if (!ranks.ok()) {
-      missing.push_back(name);
+      missing.push_back(options_.hosts[host].name);
       first = first ? std::move(first) : std::optional<Error>(ranks.error());
       continue;
     }
@@ -139,9 +179,13 @@ Result<void> Job::connect_agents(const wire::Secret& token) {
   }
   if (first) {
     return Error{first->code(),
-                 fmt::format("run: no agent to work with on {}: {}; start `headrace agent "
-                             "--token-file FILE` there, with the same token as here",
-                             fmt::join(missing, ", "), first->message())};
+                 fmt::format("run: no agent to work with on {}: {}; {}", fmt::join(missing, ", "),
+                             first->message(),
+                             options_.ssh.enabled
+                                 ? "ssh must get there without a question, and find headrace at "
+                                   "the same path"
+                                 : "start `headrace agent --token-file FILE` there, with the same "
+                                   "token as here")};
   }
   return {};
 }
@@ -208,16 +252,10 @@ Result<void> Job::prepare() {
   HR_TRY(guard_, Guard::start(options_.program, folder));
   secret_file_ = (folder / "secret").string();
   if (std::find(is_local_.begin(), is_local_.end(), false) != is_local_.end()) {
-    if (options_.token_file.empty()) {
-      return Error{Errc::invalid_argument,
-                   "run: ranks on other hosts are started by agents there, and no token is given "
-                   "for them: --agent-token-file FILE, with the file of `headrace agent`"};
-    }
-    HR_TRY(const auto token, wire::Secret::read_file(options_.token_file),
-           "run: the agents' token");
-    HR_TRY(connect_agents(token));
+    HR_TRY(const auto agents_token, token());
+    HR_TRY(connect_agents(agents_token));
     // Not sent: the agents make the same out of the token and the job's id.
-    secret_ = token.derive("job " + id_);
+    secret_ = agents_token.derive("job " + id_);
   } else {
     secret_ = wire::Secret::generate();
   }
@@ -356,6 +394,11 @@ void Job::pump() {
                          std::string_view bytes) { output_->on_bytes(rank, stream, bytes); },
       .on_end = [this](const RankEnd& end) { on_end(end); },
   };
+  for (const auto& agent : ssh_) {
+    if (agent != nullptr) {
+      agent->pump();
+    }
+  }
   for (const auto& host : hosts_) {
     const bool want_output = !queue_.full() || give_up_.has_value();
     Result<void> pumped = host->pump(events, want_output);

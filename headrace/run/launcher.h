@@ -14,6 +14,7 @@
 #include "headrace/run/agent_message.h"
 #include "headrace/run/placement.h"
 #include "headrace/run/rank_environment.h"
+#include "headrace/run/ssh.h"
 
 namespace headrace::run {
 
@@ -28,7 +29,8 @@ struct LaunchOptions {
   base::Path output_folder;          ///< rank.NN/stdout and stderr; empty: none
   int cores_per_rank = 0;            ///< 0: an equal part
   uint16_t agent_port = kAgentPort;  ///< of the agents on other hosts
-  base::Path token_file;             ///< the agents' secret; needed for other hosts only
+  base::Path token_file;             ///< the agents' secret; needed for other hosts without ssh
+  SshOptions ssh;                    ///< enabled: start the agents through it
   /// A file that ranks find in the job's store as run/function, and a folder for what they put
   /// there as run/result/RANK; empty: none.
   base::Path function_file;

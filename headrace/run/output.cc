@@ -54,12 +54,12 @@ std::vector<std::string> LineCutter::feed(std::string_view bytes) {
     const size_t end = std::min(bytes.find_first_of("\r\n"), bytes.size() - 1);
     line_.append(bytes.substr(0, end + 1));
     bytes.remove_prefix(end + 1);
-    if (line_.ends_with('\n')) {
-      emit(line_.size());
-    }
     while (line_.size() > bytes_max_) {
       emit(whole_characters(line_, bytes_max_));
       lines.back() += '\n';
+    }
+    if (line_.ends_with('\n')) {
+      emit(line_.size());
     }
   }
   return lines;

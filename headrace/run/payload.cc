@@ -40,8 +40,8 @@ Result<bool> take_file(wire::StoreClient& store, const std::string& key, const b
   for (size_t piece = 0; piece < count; ++piece) {
     HR_TRY(const auto bytes, store.get(fmt::format("{}/{}", key, piece), deadline));
     if (!bytes) {
-      return Error{Errc::corrupt, fmt::format("run: part {} of {} in the job's store is missing",
-                                              piece, key)};
+      return Error{Errc::corrupt,
+                   fmt::format("run: part {} of {} in the job's store is missing", piece, key)};
     }
     HR_TRY(base::write_all(file.get(), *bytes, path));
   }

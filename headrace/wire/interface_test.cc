@@ -72,4 +72,16 @@ TEST_CASE("the machine's loopback is kept apart from its addresses in networks")
   CHECK(std::none_of(addresses->network.begin(), addresses->network.end(), is_own));
 }
 
+TEST_CASE("a host is this machine by any of its addresses") {
+  const auto soon = [] { return base::Deadline::in(std::chrono::seconds(20)); };
+  CHECK(*is_this_machine("localhost", soon()));
+  CHECK(*is_this_machine("127.0.0.1", soon()));
+  CHECK_FALSE(*is_this_machine("192.0.2.1", soon()));  // for documents: nobody has it
+  const auto own = local_addresses();
+  REQUIRE(own.ok());
+  for (const LocalAddress& address : own->network) {
+    CHECK(*is_this_machine(address.address, soon()));
+  }
+}
+
 }  // namespace headrace::wire

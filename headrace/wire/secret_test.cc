@@ -101,4 +101,12 @@ TEST_CASE("a secret that was moved or has gone leaves no bytes behind") {
   CHECK(place == std::array<std::byte, sizeof(Secret)>{});
 }
 
+TEST_CASE("a derived secret is the same for who knows the first, and another for each purpose") {
+  const Secret first = Secret::generate();
+  CHECK(first.derive("job 1").equals(first.copy().derive("job 1")));
+  CHECK_FALSE(first.derive("job 1").equals(first.derive("job 2")));
+  CHECK_FALSE(first.derive("job 1").equals(first));
+  CHECK_FALSE(first.derive("job 1").equals(Secret::generate().derive("job 1")));
+}
+
 }  // namespace headrace::wire

@@ -18,7 +18,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 from headrace import _cli
 from headrace._errors import Error, Unsupported
@@ -57,11 +57,11 @@ def _dumps(value: object) -> bytes:
     return dumped
 
 
-def _deprecated(name: str, old: T | None, instead: str, new: T | None) -> T | None:
+def _deprecated(name: str, old: T | None, instead: str, new: T) -> T:
     if old is None:
         return new
-    warnings.warn(f"{name} is deprecated; use {instead}", DeprecationWarning, stacklevel=4)
-    return old if new is None else new
+    warnings.warn(f"{name} is deprecated; use {instead}", DeprecationWarning, stacklevel=3)
+    return old
 
 
 def _environment() -> dict[str, str]:
@@ -162,7 +162,7 @@ def run(
     func: Callable[..., T],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-    num_proc: int | None = None,
+    num_proc: int = 1,
     min_num_proc: int | None = None,
     max_num_proc: int | None = None,
     slots: int | None = None,
@@ -189,7 +189,7 @@ def run(
 ) -> list[T]:
     """Call `func(*args, **kwargs)` on the ranks of a new job; their results by rank.
 
-    The arguments are those of Horovod's function of this name; `num_proc` is 1 by default. Output
+    The arguments are those of Horovod's function of this name; Output
     of the ranks comes to our streams, a line with its rank in front. `RuntimeError` when a rank
     fails: its cause is the exception of that rank, with its traceback as text. ValueError for
     arguments that contradict one another.
@@ -209,32 +209,35 @@ def run(
         raise Unsupported(
             "this version has no elastic jobs yet; call headrace.run with num_proc alone"
         )
-    ranks = 1 if num_proc is None else num_proc
+    flags = _flags(
+        {
+            "hosts": hosts,
+            "hostfile": hostfile,
+            "start-timeout": start_timeout,
+            "ssh-port": ssh_port,
+            "ssh-identity-file": ssh_identity_file,
+            "disable-cache": disable_cache,
+            "output-filename": output_filename,
+            "verbose": bool(verbose),
+            "gloo": use_gloo,
+            "mpi": use_mpi,
+            "mpi-args": mpi_args,
+            "network-interfaces": network_interfaces,
+        }
+    )
+    call = {"function": func, "args": tuple(args), "kwargs": dict(kwargs or {})}
+    return _call(call, num_proc, flags, executable or sys.executable)
+
+
+def _call(call: dict[str, Any], ranks: int, flags: list[str], interpreter: str) -> list[Any]:
+    """Launch the ranks and gather what came of them."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as name:
         folder = Path(name)
         function = folder / "function"
-        call = {"function": func, "args": tuple(args), "kwargs": dict(kwargs or {})}
         function.write_bytes(pickle.dumps({"path": sys.path, "call": _dumps(call)}))
-        flags = _flags(
-            {
-                "num-proc": ranks,
-                "hosts": hosts,
-                "hostfile": hostfile,
-                "start-timeout": start_timeout,
-                "ssh-port": ssh_port,
-                "ssh-identity-file": ssh_identity_file,
-                "disable-cache": disable_cache,
-                "output-filename": output_filename,
-                "verbose": bool(verbose),
-                "gloo": use_gloo,
-                "mpi": use_mpi,
-                "mpi-args": mpi_args,
-                "network-interfaces": network_interfaces,
-                "function-file": function,
-                "results-folder": folder,
-            }
-        )
-        code = _launch([*flags, executable or sys.executable, "-m", "headrace._rank"])
+        files = _flags({"function-file": function, "results-folder": folder})
+        command = [interpreter, "-m", "headrace._rank"]
+        code = _launch(["--num-proc", str(ranks), *flags, *files, *command])
         if code == 0:
             return _results(folder, ranks)
         message_file = folder / "message"
@@ -247,7 +250,16 @@ def run(
 # ---- on the ranks ----
 
 
-def _put(store: Any, key: str, value: bytes) -> None:
+class _Store(Protocol):
+    def set(self, key: str, value: bytes) -> None:
+        """Set a key."""
+
+    def get(self, key: str) -> bytes:
+        """Wait for a key and give its value."""
+        ...
+
+
+def _put(store: _Store, key: str, value: bytes) -> None:
     piece = 4 << 20
     pieces = [value[at : at + piece] for at in range(0, len(value), piece)]
     for number, one in enumerate(pieces):
@@ -255,7 +267,7 @@ def _put(store: Any, key: str, value: bytes) -> None:
     store.set(f"{key}/count", str(len(pieces)).encode())
 
 
-def _take(store: Any, key: str) -> bytes:
+def _take(store: _Store, key: str) -> bytes:
     count = int(store.get(f"{key}/count"))
     return b"".join(store.get(f"{key}/{number}") for number in range(count))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from conftest import STARTED
 
 LONG = 120.0
@@ -153,7 +155,8 @@ def test_cores_are_divided_unless_the_user_has_done_so(headrace_binary: Path) ->
 def test_a_rank_that_fails_ends_the_others(headrace_binary: Path) -> None:
     done = launch(
         headrace_binary, "-np", "3",
-        "sh", "-c", "[ $RANK = 1 ] && { for i in $(seq 30); do echo line $i >&2; done; exit 3; }; exec sleep 1000",
+        "sh", "-c", "[ $RANK = 1 ] && { for i in $(seq 30); do echo line $i >&2; done; exit 3; }; "
+        "exec sleep 1000",
     )  # fmt: skip
     assert done.returncode == 1
     text = done.stderr.decode()
@@ -294,10 +297,16 @@ def test_flags_of_other_engines_are_accepted(headrace_binary: Path) -> None:
 
 def test_strangers_at_the_stores_port_change_nothing(begin) -> None:  # type: ignore[no-untyped-def]
     process = begin("-np", "2", *python("""
-        import os, sys
+        import itertools, os, sys
         from headrace import _native
         print(os.environ["HEADRACE_STORE"], flush=True)
-        while not os.path.exists(sys.argv[1]):
+        store = _native.comm.JobStore.open()
+        for cycle in itertools.count():
+            # Rank 0 says for both whether there is another cycle.
+            if os.environ["RANK"] == "0":
+                store.set(f"go/{cycle}", str(os.path.exists(sys.argv[1])).encode())
+            if store.get(f"go/{cycle}") == b"True":
+                break
             context, place = _native.comm.join()
             assert place.size == 2
             context.world.barrier()
@@ -368,3 +377,76 @@ def test_check_build_says_what_works(headrace_binary: Path) -> None:
     assert "torch" in text
     parts = json.loads(launch(headrace_binary, "--check-build", "--json").stdout)["parts"]
     assert {"transports", "frameworks", "launchers"} <= {part["group"] for part in parts}
+
+
+JOIN = """
+    import os
+    from headrace import _native
+    for _ in range(3):
+        context, place = _native.comm.join()
+        context.world.barrier()
+        line = f"{place.rank} {place.size} {place.local_rank} {place.local_size}\\n"
+        os.write(1, line.encode())  # mpirun mixes what comes in pieces
+        del context
+"""
+
+
+def test_ranks_of_torchrun_find_one_another(
+    reference_python: Path, tmp_path: Path, source_root: Path
+) -> None:
+    script = tmp_path / "join.py"
+    script.write_text(textwrap.dedent(JOIN))
+    done = subprocess.run(
+        [str(reference_python), "-m", "torch.distributed.run", "--standalone",
+         "--local-addr", "127.0.0.1", "--nproc-per-node", "2", str(script)],
+        capture_output=True, text=True, timeout=LONG,
+        env={**os.environ, "PYTHONPATH": str(source_root / "python")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 2 0 2"] * 3 + ["1 2 1 2"] * 3
+
+
+def test_ranks_of_mpirun_find_one_another(tmp_path: Path) -> None:
+    mpirun = shutil.which("mpirun")
+    if mpirun is None:
+        pytest.skip("no mpirun here")
+    script = tmp_path / "join.py"
+    script.write_text(textwrap.dedent(JOIN))
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = subprocess.run(
+        [mpirun, "-np", "2", sys.executable, str(script)],
+        capture_output=True, text=True, timeout=LONG, env={**os.environ, **root},
+    )  # fmt: skip
+    if done.returncode != 0 and "slots" in done.stderr:
+        pytest.skip("mpirun has no two slots here")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 2 0 2"] * 3 + ["1 2 1 2"] * 3
+
+
+def test_many_cycles_leave_nothing_behind(headrace_binary: Path) -> None:
+    done = launch(headrace_binary, "-np", "2", *python("""
+        import os, threading
+        from headrace import _native
+        def held():
+            tasks = os.listdir("/proc/self/task")
+            return len(os.listdir("/proc/self/fd")), len(tasks)
+        for cycle in range(300):
+            context, _ = _native.comm.join()
+            context.world.barrier()
+            del context
+            if cycle == 20:
+                before = held()
+        assert held() == before, (before, held())
+    """))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_rank_that_waits_for_rank_zero_in_vain_says_so() -> None:
+    done = subprocess.run(
+        python("from headrace import _native; _native.comm.join(start_timeout=0.5)"),
+        capture_output=True, text=True, timeout=LONG,
+        env={**os.environ, "RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+             "MASTER_PORT": "1"},
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "rank 1 of 2 cannot reach the store of the job, which rank 0 serves" in done.stderr

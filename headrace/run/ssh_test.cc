@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/run/ssh.h"
+
+#include <doctest/doctest.h>
+
+namespace headrace::run {
+
+using Words = std::vector<std::string>;
+
+TEST_CASE("ssh is asked for what the flags say, and a host is never an option") {
+  CHECK(ssh_words("b", {}) == Words{"ssh", "-o", "BatchMode=yes", "--", "b"});
+  CHECK(ssh_words("-oProxyCommand=x", {.enabled = true, .port = 2222, .identity_file = "k"}) ==
+        Words{"ssh", "-o", "BatchMode=yes", "-p", "2222", "-i", "k", "--", "-oProxyCommand=x"});
+}
+
+TEST_CASE("a path is one word of a shell, whatever is in it") {
+  CHECK(shell_word("/a b/c") == "'/a b/c'");
+  CHECK(shell_word("it's") == "'it'\\''s'");
+}
+
+}  // namespace headrace::run

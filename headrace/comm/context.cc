@@ -120,9 +120,16 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
   const SpinBudget spin = spin_budget(topology.local_world_size);
   const NodeBells bells(reinterpret_cast<BellLine*>(memory.data()), topology.local_rank);
   std::byte* channel = memory.data() + bell_bytes(kNodeRanksMax);
-  auto state =
-      std::unique_ptr<State>(new State{{}, config, topology, infos, std::move(memory), spin, bells,
-                                       std::make_shared<Progress>(bells, spin), nullptr, nullptr});
+  auto state = std::unique_ptr<State>(new State{{},
+                                                config,
+                                                topology,
+                                                infos,
+                                                std::move(memory),
+                                                spin,
+                                                bells,
+                                                std::make_shared<Progress>(bells, spin),
+                                                nullptr,
+                                                nullptr});
   std::vector<int> all(infos.size());
   std::iota(all.begin(), all.end(), 0);
   state->world = state->make_set({}, channel, all, config.rank);

@@ -33,7 +33,10 @@ BUNDLES: dict[tuple[str, int], list[str]] = {
         "hybrid_sharding", "dtensor_of_two_dimensions", "tensor_parallel_in_a_mesh",
         "groups_and_meshes",
     ],
-    ("torch_cases_frameworks", 2): ["accelerate_trains", "lightning_trains", "deepspeed_trains"],
+    ("torch_cases_frameworks", 2): [
+        "accelerate_trains", "lightning_trains", "deepspeed_trains", "example_with_fsdp",
+        "example_with_accelerate", "example_with_lightning", "example_with_deepspeed",
+    ],
     ("torch_cases_faults", 3): [
         "killed_in_training", "exception_of_a_rank", "leaving_early", "late_rank",
         "monitored_barrier_names_who_is_missing", "different_calls_and_a_new_group", "aborted",

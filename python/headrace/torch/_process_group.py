@@ -270,7 +270,9 @@ def _tell_of_exceptions(group: HeadraceProcessGroup) -> None:
 class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
     """torch.distributed's process group over headrace's shared-memory collectives."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta, members: Sequence[int] = ()
+    ) -> None:
         super().__init__(rank, size)
         self._rank = rank
         self._size = size
@@ -289,7 +291,8 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             self._context = comm.init(
                 rank,
                 size,
-                "headrace",
+                # torch may give different groups one name when only some ranks make one.
+                "headrace" + "".join(f".{member}" for member in members),
                 0,
                 seconds,
                 seconds,
@@ -302,6 +305,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         self._coalescing: list[HeadraceWork] | None = None
         self._set = self._context.world
         self._waiter = Waiter()
+        weakref.finalize(self, self._waiter.close)  # torch 2.4 shuts nothing down
         _tell_of_exceptions(self)
 
     def _how(self, options: Any) -> dict[str, Any]:
@@ -753,9 +757,15 @@ def _skipped_by_dynamo(*owners: Any) -> None:
 _skipped_by_dynamo(HeadraceProcessGroup, HeadraceWork, _Several, Waiter, sys.modules[__name__])
 
 
-def _create(store: Any, rank: int, size: int, timeout: timedelta) -> HeadraceProcessGroup:
-    return HeadraceProcessGroup(store, rank, size, timeout)
+def _create(options: Any, _: Any) -> HeadraceProcessGroup:
+    return HeadraceProcessGroup(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.global_ranks_in_group,
+    )
 
 
 if "headrace" not in dist.Backend.backend_list:
-    dist.Backend.register_backend("headrace", _create, extended_api=False, devices=["cpu"])
+    dist.Backend.register_backend("headrace", _create, extended_api=True, devices=["cpu"])

@@ -24,6 +24,7 @@ engine, *_ = deepspeed.initialize(
         },  # 1: optimizer states, 2: gradients too, 3: parameters too
         "optimizer": {"type": "SGD", "params": {"lr": 0.05}},
         "zero_allow_untested_optimizer": True,
+        "gradient_clipping": 0.0,  # 1.0 unless it is told
     },
 )
 for _ in range(200):

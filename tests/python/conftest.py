@@ -64,6 +64,15 @@ def reference_python() -> Path:
     return _python_of(".venv-reference")
 
 
+@pytest.fixture(scope="session")
+def old_torch_python() -> Path:
+    """Python of the environment with the oldest torch that is served (requirements-torch24.txt)."""
+    path = ROOT / ".venv-torch24" / "bin" / "python"
+    if not path.exists():
+        pytest.skip(".venv-torch24 is not there; `make .venv-torch24/.done` installs it (5 GB)")
+    return path
+
+
 @pytest.fixture
 def run_headrace(headrace_binary: Path, tmp_path: Path) -> Run:
     """Run the binary with a registry and a home of its own; answers the finished process."""

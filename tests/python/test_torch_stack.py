@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import subprocess
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ BUNDLES: dict[tuple[str, int], list[str]] = {
         "hybrid_sharding", "dtensor_of_two_dimensions", "tensor_parallel_in_a_mesh",
         "groups_and_meshes",
     ],
-    ("torch_cases_frameworks", 2): ["accelerate_trains", "lightning_trains", "deepspeed_trains"],
+    ("torch_cases_frameworks", 2): [
+        "accelerate_trains", "lightning_trains", "deepspeed_trains", "example_with_fsdp",
+        "example_with_accelerate", "example_with_lightning", "example_with_deepspeed",
+    ],
     ("torch_cases_faults", 3): [
         "killed_in_training", "exception_of_a_rank", "leaving_early", "late_rank",
         "monitored_barrier_names_who_is_missing", "different_calls_and_a_new_group", "aborted",
@@ -49,29 +53,28 @@ DEATHS: dict[str, dict[int, int]] = {
     "killed_in_training": {1: -9}, "exception_of_a_rank": {1: 1}, "leaving_early": {1: 0},
 }  # fmt: skip
 
-Bundle = Callable[[str, int], dict[str, list[Any]]]
+# What the oldest torch has, too.
+OLD_BUNDLES = ["torch_cases_data_parallel", "torch_cases_faults"]
+
+Left = dict[str, list[Any]]
 
 
-@pytest.fixture(scope="module")
-def bundle(
-    reference_python: Path, source_root: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Bundle:
+@functools.cache
+def run_bundle(python: Path, module: str, size: int) -> Left:
     """What the ranks of each case of a bundle left; it runs once."""
-
-    @functools.cache
-    def run(module: str, size: int) -> dict[str, list[Any]]:
-        folder = tmp_path_factory.mktemp(module)
-        cases = BUNDLES[module, size]
+    folder = Path(tempfile.mkdtemp(prefix="headrace-torch-"))
+    cases = BUNDLES[module, size]
+    try:
         ended = subprocess.run(
-            [reference_python, HERE / "torch_bundle.py", module, str(size), folder, *cases],
+            [python, HERE / "torch_bundle.py", module, str(size), folder, *cases],
             env={
                 **os.environ,
-                "PYTHONPATH": f"{source_root / 'python'}:{HERE}",
+                "PYTHONPATH": f"{HERE.parents[1] / 'python'}:{HERE}",
                 "OMP_NUM_THREADS": "1",
             },
             capture_output=True,
             text=True,
-            timeout=60 * len(cases),
+            timeout=130 * len(cases),
             check=False,
         )
         assert "leaked" not in ended.stderr
@@ -82,16 +85,36 @@ def bundle(
         return {
             case: [left(folder / f"{case}.{rank}.json") for rank in range(size)] for case in cases
         }
+    finally:
+        shutil.rmtree(folder)
 
-    return run
 
-
-@pytest.mark.parametrize(
-    ("module", "size", "case"),
-    [(module, size, case) for (module, size), cases in BUNDLES.items() for case in cases],
-)
-def test_case(bundle: Bundle, module: str, size: int, case: str) -> None:
-    for rank, left in enumerate(bundle(module, size)[case]):
+def check_case(python: Path, module: str, size: int, case: str) -> None:
+    for rank, left in enumerate(run_bundle(python, module, size)[case]):
         assert "traceback" not in left, f"rank {rank}: {left['traceback'][-4000:]}"
         expected = DEATHS.get(case, {}).get(rank)
         assert left.get("ended") == expected, f"rank {rank} ended with {left.get('ended')}"
+
+
+def cases_of(modules: list[str]) -> Any:
+    return pytest.mark.parametrize(
+        ("module", "size", "case"),
+        [
+            (module, size, case)
+            for (module, size), cases in BUNDLES.items()
+            for case in cases
+            if module in modules
+        ],
+    )
+
+
+@cases_of([module for module, _ in BUNDLES])
+def test_case(reference_python: Path, module: str, size: int, case: str) -> None:
+    check_case(reference_python, module, size, case)
+
+
+@cases_of(OLD_BUNDLES)
+def test_the_same_build_with_an_old_torch(
+    old_torch_python: Path, module: str, size: int, case: str
+) -> None:
+    check_case(old_torch_python, module, size, case)

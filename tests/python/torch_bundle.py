@@ -2,7 +2,7 @@
 """Ranks for test_torch_stack.py, forked from one process per bundle, for importing torch is slow.
 
 Usage: torch_bundle.py MODULE RANKS FOLDER CASE... Each case gets ranks and a process group of its
-own and leaves FOLDER/CASE.RANK.json: what it answered, the traceback or the exit code that ended it.
+own and leaves FOLDER/CASE.RANK.json: its answer, or the traceback or exit code that ended it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 import headrace.torch  # noqa: F401
 
-CASE_LIMIT_S = 40.0
+CASE_LIMIT_S = 120.0
 
 Case = Callable[[int, int], Any]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of test_torch_stack.py: DDP, its hooks, ZeroRedundancyOptimizer, coalesced and object calls.
+"""Cases of test_torch_stack.py: DDP, hooks, ZeroRedundancyOptimizer, coalesced and object calls.
 
 With two ranks a sum has one order only, so training over "headrace" gives the very bits of gloo.
 """
@@ -30,7 +30,9 @@ def case(function: Callable[[int, int], Any]) -> Callable[[int, int], Any]:
 
 def network() -> nn.Sequential:
     torch.manual_seed(7)
-    return nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 30), nn.ReLU(), nn.Linear(30, 3))
+    return nn.Sequential(
+        nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 30), nn.ReLU(), nn.Linear(30, 3)
+    )
 
 
 def train(model: nn.Module, batches: list[torch.Tensor], optimizer: Any = None) -> None:
@@ -51,7 +53,9 @@ def same_bits(one: nn.Module, other: nn.Module, what: Any) -> None:
         assert torch.equal(ours, theirs), (what, name, (ours - theirs).abs().max())
 
 
-def pair(mode: dict[str, Any], gloo: Any) -> tuple[DistributedDataParallel, DistributedDataParallel]:
+def pair(
+    mode: dict[str, Any], gloo: Any
+) -> tuple[DistributedDataParallel, DistributedDataParallel]:
     model = network()
     ours = DistributedDataParallel(copy.deepcopy(model), **mode)
     return ours, DistributedDataParallel(model, process_group=gloo, **mode)
@@ -126,7 +130,10 @@ def ddp_hooks(rank: int, size: int) -> None:
         for model in (ours, theirs):
             train(model, batches_of(rank))
         for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-            assert torch.allclose(one, other, rtol=0, atol=tolerance), (hook, (one - other).abs().max())
+            assert torch.allclose(one, other, rtol=0, atol=tolerance), (
+                hook,
+                (one - other).abs().max(),
+            )
 
 
 @case
@@ -232,7 +239,9 @@ def coalesced(rank: int, size: int) -> None:
             outs = [torch.empty(size * n) for n in (3, 50_000)]
             with manager(device=device, async_ops=late) as works:
                 for out in outs:
-                    dist.all_gather_into_tensor(out, torch.full((out.numel() // size,), float(rank)))
+                    dist.all_gather_into_tensor(
+                        out, torch.full((out.numel() // size,), float(rank))
+                    )
             if late:
                 works.wait()
             for out in outs:
@@ -288,7 +297,9 @@ def methods_of_the_group(rank: int, size: int) -> None:
     group.gather(gathered, one, 0).wait()
     assert all(t.eq(size).all() for t in gathered)
     mine = torch.empty(1)
-    group.scatter(mine, [torch.tensor([float(r)]) for r in range(size)] if rank == 0 else [], 0).wait()
+    group.scatter(
+        mine, [torch.tensor([float(r)]) for r in range(size)] if rank == 0 else [], 0
+    ).wait()
     assert mine.item() == rank
     swapped = torch.empty(size)
     group.alltoall_base(swapped, torch.arange(float(size)), [], []).wait()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of test_torch_stack.py: what torch's users see when ranks die, lag, differ, fork or restart."""
+"""Cases of test_torch_stack.py: what users see when ranks die, lag, differ, fork or restart."""
 
 from __future__ import annotations
 
@@ -156,9 +156,12 @@ def init_without_a_rank(rank: int, size: int) -> None:
     store = Path(os.environ["CASE_FOLDER"], "missing.store")
     error = raised(
         lambda: dist.init_process_group(
-            "headrace", init_method=f"file://{store}", rank=rank, world_size=size,
+            "headrace",
+            init_method=f"file://{store}",
+            rank=rank,
+            world_size=size,
             timeout=timedelta(seconds=2),
-        )  # fmt: skip
+        )
     )
     assert isinstance(error, headrace.Timeout) and isinstance(error, dist.DistBackendError)
     assert rank != 0 or "1 of 3 ranks did not come within 2 s: 1" in str(error), error
@@ -177,7 +180,11 @@ def held() -> tuple[int, int, int]:
 def hundred_cycles(rank: int, size: int) -> None:
     dist.destroy_process_group()
     meet = dist.FileStore(str(Path(os.environ["CASE_FOLDER"], "cycles.store")), size)
-    store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False) if rank == 0 else None
+    store = (
+        dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False)
+        if rank == 0
+        else None
+    )
     if store is not None:
         meet.set("port", str(store.port))
     else:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,6 @@ import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
 
 CASES: dict[str, Callable[[int, int], Any]] = {}
 
@@ -120,6 +120,19 @@ def lightning_trains(rank: int, size: int) -> None:
     ]
     close(model.network.state_dict(), train_alone(batches))
     assert trainer.callback_metrics["loss"] > 0
+
+
+def example(name: str) -> None:
+    """The script as torchrun would start it; it ends its process group itself."""
+    dist.destroy_process_group()
+    os.environ["MASTER_PORT"] = os.environ["FREE_PORT"]
+    path = Path(__file__).parents[2] / "examples/torch_frameworks" / f"with_{name}.py"
+    left = runpy.run_path(str(path), run_name="__main__")
+    assert left["loss"].item() < 1e-3, left["loss"]
+
+
+for one_name in ("fsdp", "accelerate", "lightning", "deepspeed"):
+    CASES[f"example_with_{one_name}"] = lambda rank, size, name=one_name: example(name)
 
 
 @case

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""headrace's errors as torch's users catch them: each is a `torch.distributed.DistBackendError` too."""
+"""Errors as torch's users catch them: each is a `torch.distributed.DistBackendError` too."""
 
 from __future__ import annotations
 

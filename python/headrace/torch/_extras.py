@@ -46,9 +46,7 @@ def monitored_barrier(
     _group(group).barrier(options).wait()
 
 
-def bf16_hook(
-    group: Any, bucket: dist.GradBucket
-) -> torch.futures.Future[torch.Tensor]:
+def bf16_hook(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A hook of DDP that sends gradients as bfloat16: half the bytes.
 
     The sum of the ranks is taken in float32 and rounded once. Arguments: `group` as

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import math
 import sys
 import threading
 import types
@@ -269,7 +270,9 @@ def _tell_of_exceptions(group: HeadraceProcessGroup) -> None:
 class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
     """torch.distributed's process group over headrace's shared-memory collectives."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta, members: Sequence[int] = ()
+    ) -> None:
         super().__init__(rank, size)
         self._rank = rank
         self._size = size
@@ -288,7 +291,8 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             self._context = comm.init(
                 rank,
                 size,
-                "headrace",
+                # torch may give different groups one name when only some ranks make one.
+                "headrace" + "".join(f".{member}" for member in members),
                 0,
                 seconds,
                 seconds,
@@ -301,6 +305,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         self._coalescing: list[HeadraceWork] | None = None
         self._set = self._context.world
         self._waiter = Waiter()
+        weakref.finalize(self, self._waiter.close)  # torch 2.4 shuts nothing down
         _tell_of_exceptions(self)
 
     def _how(self, options: Any) -> dict[str, Any]:
@@ -427,20 +432,19 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             """The rows of all ranks, by rank."""
             part = part.contiguous()
             rows = torch.empty((int(entries.sum()), *part.shape[1:]), dtype=part.dtype)
-            width = part[:0].numel() or int(torch.tensor(part.shape[1:]).prod())
+            width = math.prod(part.shape[1:])
             counts = [int(n) * width * part.element_size() for n in entries]
             self._set.all_gather_v(_bytes(part), counts, _bytes(rows), **how).wait()
-            return rows.split(entries.tolist())
+            return tuple(torch.split(rows, entries.tolist()))
 
         try:
             work.wait()
-            total = None
             places, values = everywhere(ours.indices().t()), everywhere(ours.values())
         except Error as error:
             raise as_torch(error) from None
-        for place, value in zip(places, values, strict=True):
-            one = torch.sparse_coo_tensor(place.t(), value, tensor.shape)
-            total = one if total is None else total + one
+        total = torch.sparse_coo_tensor(places[0].t(), values[0], tensor.shape)
+        for place, value in zip(places[1:], values[1:], strict=True):
+            total = total + torch.sparse_coo_tensor(place.t(), value, tensor.shape)
         if op == Op.average:
             total = total / self._size
         tensor.copy_(total.coalesce())
@@ -534,7 +538,11 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         source = torch.cat(real)
         flat = torch.empty_like(_real(output).contiguous())
         work = self._set.reduce_scatter_v(
-            _memory(source), [part.numel() for part in real], _memory(flat), kind, **self._how(options)
+            _memory(source),
+            [part.numel() for part in real],
+            _memory(flat),
+            kind,
+            **self._how(options),
         )
         return self._done(work, [output], (source, flat), lambda: _real(output).copy_(flat))
 
@@ -613,7 +621,9 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         receive = [one.numel() * one.element_size() for one in outputs]
         source = torch.cat([one.contiguous().view(-1).view(torch.uint8) for one in inputs])
         flat = torch.empty(sum(receive), dtype=torch.uint8)
-        work = self._set.all_to_all_v(_bytes(source), send, _bytes(flat), receive, **self._how(options))
+        work = self._set.all_to_all_v(
+            _bytes(source), send, _bytes(flat), receive, **self._how(options)
+        )
 
         def after() -> None:
             for one, part in zip(outputs, flat.split(receive), strict=True):
@@ -631,7 +641,9 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         if len(out) and isinstance(out[0], (list, tuple)):
             out = out[0]
         flat = torch.empty(source.numel() * source.element_size() * len(out), dtype=torch.uint8)
-        work = self._set.gather(_bytes(source), _bytes(flat), options.rootRank, **self._how(options))
+        work = self._set.gather(
+            _bytes(source), _bytes(flat), options.rootRank, **self._how(options)
+        )
 
         def after() -> None:
             for one, part in zip(out, flat.chunk(len(out)), strict=True):
@@ -655,7 +667,9 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             if len(parts)
             else torch.empty(0, dtype=torch.uint8)
         )
-        work = self._set.scatter(_bytes(source), _bytes(flat), options.rootRank, **self._how(options))
+        work = self._set.scatter(
+            _bytes(source), _bytes(flat), options.rootRank, **self._how(options)
+        )
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
@@ -743,9 +757,15 @@ def _skipped_by_dynamo(*owners: Any) -> None:
 _skipped_by_dynamo(HeadraceProcessGroup, HeadraceWork, _Several, Waiter, sys.modules[__name__])
 
 
-def _create(store: Any, rank: int, size: int, timeout: timedelta) -> HeadraceProcessGroup:
-    return HeadraceProcessGroup(store, rank, size, timeout)
+def _create(options: Any, _: Any) -> HeadraceProcessGroup:
+    return HeadraceProcessGroup(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.global_ranks_in_group,
+    )
 
 
 if "headrace" not in dist.Backend.backend_list:
-    dist.Backend.register_backend("headrace", _create, extended_api=False, devices=["cpu"])
+    dist.Backend.register_backend("headrace", _create, extended_api=True, devices=["cpu"])

@@ -68,11 +68,12 @@ TrainingStep::~TrainingStep() = default;
 Result<TrainingStep> TrainingStep::make(const NetworkShape& shape, int batch, int steps,
                                         const BatchPart& part) {
   HR_TRY(check_shape(shape));
-  if (batch < 1 || steps < 1 || int64_t{batch} * steps > kCellsMax / shape.inputs()) {
+  const int64_t whole = std::max(batch, part.whole);  // all parts are refused, or none
+  if (batch < 1 || steps < 1 || whole * steps > kCellsMax / shape.inputs()) {
     return Error{Errc::invalid_argument,
                  fmt::format("forecast: a training step of batch {} and {} steps of {} inputs: "
                              "batch and steps must be at least 1, and the inputs at most {}",
-                             batch, steps, shape.inputs(), kCellsMax)};
+                             whole, steps, shape.inputs(), kCellsMax)};
   }
   HR_CHECK(part.first >= 0 && (part.whole == 0 || part.first + batch <= part.whole),
            "a part of a batch must lie within it");

@@ -277,22 +277,29 @@ std::vector<jobs::RankFact> rank_facts(const GlobalTraining& training) {
     }
     start = base::hex(hash.finish()) + " of " + training.warm->reference;
   }
-  return {{"the version of headrace", HEADRACE_VERSION},
-          {"the instruction set (HEADRACE_FORECAST_ISA)", forecast::instruction_set()},
-          {"the options' hash", fmt::format("{:016x}", base::derive_seed(
-                                                           0, forecast::to_json(training.options)
-                                                                  .dump()))},
-          {"what was read of the table",
-           fmt::format("{} series, hash {}", training.table.set.series.size(),
-                       jobs::data_hash_of(training.table.set.series))},
-          {"the start", start}};
+  std::vector<jobs::RankFact> facts = {
+      {"the version of headrace", HEADRACE_VERSION},
+      {"the instruction set (HEADRACE_FORECAST_ISA)", forecast::instruction_set()},
+      {"what was read of the table",
+       fmt::format("{} series, hash {}", training.table.set.series.size(),
+                   jobs::data_hash_of(training.table.set.series))},
+      {"what --warm-start names", start}};
+  const Json options = forecast::to_json(training.options);
+  for (const auto& [name, value] : options.members()) {
+    std::string text = value.dump();
+    if (text.size() > jobs::kRankFactBytes) {
+      text = fmt::format("hash {:016x}", base::derive_seed(0, text));
+    }
+    facts.push_back({"the option " + name, std::move(text)});
+  }
+  return facts;
 }
 
 /// Fewer windows than ranks leave some without work.
 void note_idle_ranks(const forecast::TrainOptions& options, const jobs::JobRanks& ranks) {
   if (options.batch < ranks.size()) {
-    print_lines({fmt::format("a batch of {} windows is divided among {} ranks: {} of them have "
-                             "nothing to do; start fewer, or raise --batch",
+    print_lines({fmt::format("a batch of {} windows is divided among {} ranks, which leaves {} "
+                             "without work; start fewer, or raise --batch",
                              options.batch, ranks.size(), ranks.size() - options.batch)});
   }
 }

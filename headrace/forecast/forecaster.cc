@@ -393,6 +393,9 @@ Result<Trained> train_global(std::span<const Series> series, const TrainOptions&
   HR_TRY(std::vector<Fit> fits,
          fit_members(input, member_count(resolved, context.warm), context.warm, context.threads));
   trained.model = assemble(std::move(plan), resolved, Scope::global, std::move(fits));
+  if (context.ranks != nullptr && context.ranks->size() > 1) {
+    trained.model.training.set("ranks", context.ranks->size());
+  }
   note_seen(usable, resolved, context.warm, &trained.model);
   return trained;
 }

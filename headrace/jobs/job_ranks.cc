@@ -29,6 +29,8 @@ struct ShortText {
   }
 };
 
+using FactText = ShortText<kRankFactBytes + 1>;
+
 /// How something went on one rank.
 struct Outcome {
   int32_t failed = 0;
@@ -118,11 +120,11 @@ Result<void> JobRanks::agree(const Result<void>& mine) {
 
 Result<void> JobRanks::check_same(std::span<const RankFact> facts) {
   agreed_ = false;
-  std::vector<ShortText<96>> mine(facts.size());
+  std::vector<FactText> mine(facts.size());
   for (size_t f = 0; f < facts.size(); ++f) {
     mine[f].set(facts[f].value);
   }
-  HR_TRY(const auto all, from_all(context_->world(), std::span<const ShortText<96>>(mine)));
+  HR_TRY(const auto all, from_all(context_->world(), std::span<const FactText>(mine)));
   for (size_t i = 0; i < all.size(); ++i) {
     const size_t f = i % facts.size();
     if (all[i].bytes == all[f].bytes) {

@@ -16,8 +16,9 @@ namespace headrace::jobs {
 /// What must be the same on all ranks, for people: {"the instruction set", "avx2"}.
 struct RankFact {
   std::string name;
-  std::string value;  ///< of which the first 95 bytes are compared
+  std::string value;  ///< of which the first kRankFactBytes are compared
 };
+inline constexpr size_t kRankFactBytes = 95;
 
 /// Calls are made by all ranks in the same order; each may fail with what the job has ended with:
 /// `peer_dead` names a rank that died, `timeout` one that was waited for.

@@ -298,9 +298,10 @@ std::vector<jobs::RankFact> rank_facts(const GlobalTraining& training) {
 /// Fewer windows than ranks leave some without work.
 void note_idle_ranks(const forecast::TrainOptions& options, const jobs::JobRanks& ranks) {
   if (options.batch < ranks.size()) {
-    print_lines({fmt::format("a batch of {} windows is divided among {} ranks, which leaves {} "
-                             "without work; start fewer, or raise --batch",
-                             options.batch, ranks.size(), ranks.size() - options.batch)});
+    print_lines(
+        {fmt::format("a batch of {} windows is divided among {} ranks, which leaves {} "
+                     "without work; start fewer, or raise --batch",
+                     options.batch, ranks.size(), ranks.size() - options.batch)});
   }
 }
 
@@ -349,8 +350,7 @@ Result<registry::Version> register_global(GlobalTraining* training,
   if (training->warm) {
     record.parent = training->warm->reference;
   }
-  HR_TRY(auto version,
-         jobs::add_model(&*training->registry, trained.model, std::move(record)));
+  HR_TRY(auto version, jobs::add_model(&*training->registry, trained.model, std::move(record)));
   HR_TRY(training->registry->end_run({.run = version.lineage.run,
                                       .status = "Succeeded",
                                       .started = training->started,
@@ -527,7 +527,7 @@ int forecast_train(const Arguments& arguments) {
     return *result;
   }
   if (is_told) {
-    return kExitOk;
+    return interrupted() ? kExitInterrupted : kExitOk;
   }
   return finish_error(result.error(),
                       "nothing was kept (the training of a global model cannot be resumed)", json);

@@ -68,8 +68,7 @@ Result<double> Monitor::loss(std::span<const float> weights) {
   for (size_t begin = 0; begin < windows_.size() && rows.count > 0; begin += batch) {
     const std::span<const WindowIndex> now =
         std::span(windows_).subspan(begin, std::min(batch, windows_.size() - begin));
-    const int64_t observed =
-        filler_.fill(input_->series, now, rows, kind_ == Kind::horizon, step_);
+    const int64_t observed = filler_.fill(input_->series, now, rows, kind_ == Kind::horizon, step_);
     if (observed > 0) {
       sum += step_->loss(weights).masked_loss * static_cast<double>(observed);
       cells += observed;

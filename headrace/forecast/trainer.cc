@@ -69,10 +69,10 @@ class Run {
     const Sharing sharing(input.ranks);
     const RowRange rows = sharing.part(input.options.batch);
     // A rank without a part has a workspace too, for the monitor.
-    HR_TRY(TrainingStep step,
-           TrainingStep::make(input.spec.shape(), std::max(1, rows.count),
-                              input.spec.context + input.spec.horizon - 1,
-                              {std::min(rows.first, input.options.batch - 1), input.options.batch}));
+    HR_TRY(TrainingStep step, TrainingStep::make(input.spec.shape(), std::max(1, rows.count),
+                                                 input.spec.context + input.spec.horizon - 1,
+                                                 {std::min(rows.first, input.options.batch - 1),
+                                                  input.options.batch}));
     Run run(input, held_out, rows, std::move(step));
     HR_TRY(sharing.copy_from_first(run.parameters_));
     return run;
@@ -91,8 +91,8 @@ class Run {
     int64_t count = 0;
     for (int i = 0; i < input_->options.batches_per_epoch; ++i) {
       HR_TRY(const PartLoss loss, gradient(i % kStepsPerQuestion == 0));
-      if (!loss.is_finite || !std::isfinite(adam_.step(parameters_, gradient_of_all(),
-                                                       learning_rate))) {
+      if (!loss.is_finite ||
+          !std::isfinite(adam_.step(parameters_, gradient_of_all(), learning_rate))) {
         HR_TRY(skip());
         continue;
       }
@@ -177,16 +177,15 @@ class Run {
       std::fill(gradient_.begin(), gradient_.end(), 0.0F);
       return {};
     }
-    const auto observed = static_cast<double>(
-        filler_.fill(input_->series, batch_, rows_, false, &step_));
+    const auto observed =
+        static_cast<double>(filler_.fill(input_->series, batch_, rows_, false, &step_));
     const StepLoss loss =
         step_.loss_and_gradient(parameters_, dropout, &streams_.dropout, gradient_of_all());
     return {loss.loss, loss.masked_loss * observed, observed, std::isfinite(loss.loss)};
   }
 
   Error stopped() const {
-    return Error{Errc::cancelled,
-                 fmt::format("forecast: {}: training was stopped", input_->name)};
+    return Error{Errc::cancelled, fmt::format("forecast: {}: training was stopped", input_->name)};
   }
 
   Result<void> skip() {

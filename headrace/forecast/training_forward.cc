@@ -12,9 +12,9 @@ TrainingStep::State::State(const NetworkShape& shape, size_t batch_rows, size_t 
     : network(shape, &kernels()),
       batch(batch_rows),
       first_row(static_cast<size_t>(part.first)),
-      whole_cells(static_cast<double>(part.whole > 0 ? static_cast<size_t>(part.whole)
-                                                     : batch_rows) *
-                  static_cast<double>(step_count)),
+      whole_cells(
+          static_cast<double>(part.whole > 0 ? static_cast<size_t>(part.whole) : batch_rows) *
+          static_cast<double>(step_count)),
       steps(step_count),
       blocks(make_blocks(batch_rows)),
       padded(padded_rows(batch_rows)),

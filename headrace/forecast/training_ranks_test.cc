@@ -246,8 +246,7 @@ TEST_CASE("each monitor decides alike on all ranks, and as one rank does") {
 TEST_CASE("GluonTS's scale looks at the whole batch, whichever rank has the window") {
   std::vector<Series> series = {wave("A", 100, 100.0)};
   Series gap = wave("B", 100, 100.0);
-  std::fill(gap.target.begin(), gap.target.begin() + 90,
-            std::numeric_limits<double>::quiet_NaN());
+  std::fill(gap.target.begin(), gap.target.begin() + 90, std::numeric_limits<double>::quiet_NaN());
   series.push_back(gap);  // most of its contexts have no value: the batch's mean is their scale
   TrainOptions options = quick_options();
   options.parity = true;

@@ -77,8 +77,8 @@ Result<TrainingStep> TrainingStep::make(const NetworkShape& shape, int batch, in
   }
   HR_CHECK(part.first >= 0 && (part.whole == 0 || part.first + batch <= part.whole),
            "a part of a batch must lie within it");
-  return TrainingStep(std::make_unique<State>(shape, static_cast<size_t>(batch),
-                                              static_cast<size_t>(steps), part));
+  return TrainingStep(
+      std::make_unique<State>(shape, static_cast<size_t>(batch), static_cast<size_t>(steps), part));
 }
 
 float* TrainingStep::input_row(int t, int b) {

@@ -24,9 +24,7 @@ struct ShortText {
   void set(const std::string& text) {
     std::copy_n(text.begin(), std::min(text.size(), kBytes - 1), bytes.begin());
   }
-  std::string text() const {
-    return {bytes.begin(), std::find(bytes.begin(), bytes.end(), '\0')};
-  }
+  std::string text() const { return {bytes.begin(), std::find(bytes.begin(), bytes.end(), '\0')}; }
 };
 
 using FactText = ShortText<kRankFactBytes + 1>;

@@ -186,14 +186,14 @@ TEST_CASE("a rank that is killed in the middle ends the training of the others, 
     // Everybody is to tell it: rank 0 could be the one that died.
     const auto outcome = mine.agree(trained.error());
     return !outcome.ok() && has(outcome.error(), "rank 1 ") && !mine.is_told_by_first() ? 0
-                                                                                      : kWrong;
+                                                                                        : kWrong;
   });
   CHECK(codes == std::vector<int>{0, -SIGKILL, 0});
 }
 
 TEST_CASE("without a launcher a process is alone") {
-  for (const char* name : {"HEADRACE_STORE", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID",
-                           "PMI_RANK"}) {
+  for (const char* name :
+       {"HEADRACE_STORE", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"}) {
     if (base::environment(name)) {
       MESSAGE("skipped: " << name << " is set here");
       return;

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import STARTED, Run
 
+from conftest import STARTED, Run
 from headrace import registry
 
 COMMON = ["--horizon", "6", "--frequency", "h", "--global", "--model", "m", "--context", "8"]
@@ -116,7 +116,9 @@ def test_a_model_per_series_is_not_for_ranks(
     )
 
     assert done.returncode == 1
-    assert re.search(r"^\[0\]<stderr>:headrace: 2 ranks were started, .* --global", done.stderr, re.M)
+    assert re.search(
+        r"^\[0\]<stderr>:headrace: 2 ranks were started, .* --global", done.stderr, re.M
+    )
     assert not re.search(r"^\[1\]", done.stderr, re.M)
     assert not (tmp_path / "registry").exists()
 

@@ -123,7 +123,7 @@ TEST_CASE("processes train the model that one process trains") {
       if (!mine.copy_from_first(first).ok() || first != members[0]) {
         return kWrong;
       }
-      return largest < 5e-5 ? 0 : kWrong + 1;
+      return largest < 1e-6 ? 0 : kWrong + 1;
     });
     CHECK(codes == all(ranks, 0));
   }

@@ -17,6 +17,7 @@
 #include "headrace/base/result.h"
 #include "headrace/comm/context.h"
 #include "headrace/comm/negotiate/request.h"
+#include "headrace/comm/timeline.h"
 
 namespace headrace::comm {
 
@@ -58,9 +59,10 @@ class HR_API NamedWork {
   // Once it is done without an error:
   std::span<std::byte> output() const;  ///< that the operation made itself; lives as long as this
   uint64_t rows() const;                ///< first dimension of the output
-  const std::vector<int64_t>& received_splits() const;  ///< alltoall: rows from each rank
-  int last_joined() const;                              ///< join: world rank
-  std::unique_ptr<ProcessSet> take_new_set() const;     ///< add_set: null when not a member
+  const std::vector<int64_t>& received_splits()
+      const;                                         ///< allgather, alltoall: rows from each rank
+  int last_joined() const;                           ///< join: world rank
+  std::unique_ptr<ProcessSet> take_new_set() const;  ///< add_set: null when not a member
 
  private:
   std::shared_ptr<NamedState> state_;
@@ -98,6 +100,8 @@ class HR_API NamedSet {
   Result<std::vector<NamedWork>> submit_all(std::vector<NamedCall> calls);
   /// This rank has no more data: it adds nothing to allreduces until all ranks have joined.
   Result<NamedWork> join();
+  /// Record what is done from now on, into `timeline`; null: no longer.
+  void set_timeline(std::shared_ptr<Timeline> timeline);
   /// Ask for the end on all ranks and wait for it, `most` at most. What is pending fails with
   /// `cancelled` and the reason. Idempotent.
   void shutdown(std::string_view reason, std::chrono::milliseconds most = std::chrono::seconds(5));

@@ -23,6 +23,7 @@ from headrace._errors import (
     Timeout,
     Unsupported,
 )
+from headrace._run import run
 from headrace._version import __version__
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "Timeout",
     "Unsupported",
     "__version__",
+    "run",
 ]

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -9,8 +11,14 @@ namespace headrace::comm {
 
 namespace {
 
-// Results this large are not read again before they leave the caches.
-constexpr size_t kPastCachesBytes = size_t{8} << 20;
+/// Results of all ranks together that are larger leave the caches before they are read again.
+size_t last_cache_bytes() {
+  // Some machines tell the cache of a whole socket, of which a job has a part.
+  constexpr int64_t kMost = int64_t{32} << 20;
+  constexpr int64_t kUnknown = int64_t{16} << 20;
+  static const int64_t told = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return static_cast<size_t>(told > 0 ? std::min(told, kMost) : kUnknown);
+}
 
 /// Bytes [offset, offset + limit) of a piece, cut to what there is.
 size_t part_of(size_t bytes, size_t offset, size_t limit) {
@@ -24,8 +32,9 @@ ShmChunked::ShmChunked(const Call& call, ShmChannel& channel, ShmSetState& state
       plan_(plan_exchange(call, channel.rank(), channel.ranks(), channel.geometry().chunk_bytes)),
       base_(state.chunks),
       steps_(plan_.steps),
-      past_caches_(plan_.steps * plan_.chunk_bytes * static_cast<size_t>(channel.ranks()) >
-                   kPastCachesBytes) {
+      past_caches_(plan_.steps * plan_.chunk_bytes * static_cast<size_t>(channel.ranks()) *
+                       static_cast<size_t>(channel.ranks()) >
+                   last_cache_bytes()) {
   if (plan_.reduces) {
     sources_.resize(static_cast<size_t>(channel.ranks()));
     if (call.prescale != 1.0) {
@@ -69,6 +78,7 @@ bool ShmChunked::agree() {
     }
   }
   agreed_ = true;
+  state_.others_done = std::max(state_.others_done, sequence_);
   return true;
 }
 
@@ -114,9 +124,9 @@ void ShmChunked::put() {
       continue;
     }
     std::byte* slot = channel_.chunk_slot(channel_.rank(), base_ + put_, static_cast<int>(to));
-    if (plan_.reduces && call_.prescale != 1.0) {
-      scale_elements(call_.dtype, call_.prescale, piece.data + offset, slot,
-                     bytes / dtype_bytes(call_.dtype));
+    if (plan_.reduces && call().prescale != 1.0) {
+      scale_elements(call().dtype, call().prescale, piece.data + offset, slot,
+                     bytes / dtype_bytes(call().dtype));
     } else {
       std::memcpy(slot, piece.data + offset, bytes);
     }
@@ -134,9 +144,9 @@ void ShmChunked::reduce() {
   const std::byte* result = plan_.own.data + offset;
   std::byte* slot = plan_.publishes ? channel_.chunk_slot(rank, chunk, rank) : nullptr;
   if (plan_.reduces) {
-    if (call_.prescale != 1.0) {
-      scale_elements(call_.dtype, call_.prescale, result, scaled_.data(),
-                     bytes / dtype_bytes(call_.dtype));
+    if (call().prescale != 1.0) {
+      scale_elements(call().dtype, call().prescale, result, scaled_.data(),
+                     bytes / dtype_bytes(call().dtype));
       result = scaled_.data();
     }
     for (int r = 0; r < channel_.ranks(); ++r) {
@@ -144,8 +154,9 @@ void ShmChunked::reduce() {
     }
     // Into the slot, which the caches hold, and from there to the user's memory.
     std::byte* to = slot != nullptr ? slot : plan_.result.data + offset;
-    reduce_tree({.in = call_.dtype, .out = call_.dtype, .op = call_.op, .scale = call_.postscale},
-                sources_, to, bytes / dtype_bytes(call_.dtype));
+    reduce_tree(
+        {.in = call().dtype, .out = call().dtype, .op = call().op, .scale = call().postscale},
+        sources_, to, bytes / dtype_bytes(call().dtype));
     result = to;
   } else if (slot != nullptr) {
     std::memcpy(slot, result, bytes);
@@ -210,6 +221,7 @@ Step ShmChunked::step() {
     std::memcpy(channel_.line(channel_.rank(), sequence_).payload, &plan_.steps,
                 sizeof plan_.steps);
     announce();
+    channel_.ring_others();
     announced_ = true;
     moved = true;
   }

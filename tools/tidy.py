@@ -34,7 +34,7 @@ ARROWS = {
     "run": {"base", "wire", "proc"},
     "watch": {"base", "wire"},
 }
-ARROWS["jobs"] = {"lake", "forecast", "registry", "flow", "base", "wire", "proc"}
+ARROWS["jobs"] = {"comm", "lake", "forecast", "registry", "flow", "base", "wire", "proc"}
 ARROWS["cli"] = set(ARROWS)
 
 # Third-party headers and the only files that may name them.

@@ -53,11 +53,14 @@ Command train_command() {
       "seasonal naive. The work runs as a pipeline: stop it with Ctrl-C and go on with\n"
       "`headrace flow resume`. With --global one model is trained, in one go: Ctrl-C keeps "
       "nothing.\n"
+      "Ranks that a launcher starts train that one together, each a part of every batch; rank 0 "
+      "writes it.\n"
       "Training options without a value given are chosen for the scope.";
   command.examples = {
       "headrace forecast train lake/ --horizon 48",
       "headrace forecast train sales.csv --horizon 28 --frequency D --model sales",
       "headrace forecast train lake/ --horizon 48 --global --members 4 --model demand",
+      "headrace run -np 2 headrace forecast train lake/ --horizon 48 --global --model demand",
       "headrace forecast train lake/ --horizon 48 --warm-start demand --model each"};
   command.options = join_options(
       {{table_argument(),

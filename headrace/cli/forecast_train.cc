@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/base/checksum.h"
 #include "headrace/base/pool.h"
+#include "headrace/base/random.h"
 #include "headrace/base/thread.h"
 #include "headrace/cli/forecast.h"
 #include "headrace/cli/forecast_options.h"
@@ -19,6 +21,7 @@
 #include "headrace/forecast/forecaster.h"
 #include "headrace/jobs/actuals.h"
 #include "headrace/jobs/forecast_pipeline.h"
+#include "headrace/jobs/job_ranks.h"
 #include "headrace/jobs/model_store.h"
 #include "headrace/jobs/predict_many.h"
 #include "headrace/registry/name.h"
@@ -227,63 +230,157 @@ Result<registry::Registry> make_registry(const std::string& told) {
   return place ? Error{Errc::invalid_argument, error.message()} : error;
 }
 
-Result<int> train_global(const Arguments& arguments) {
-  HR_TRY(std::string name, model_name(arguments));
-  HR_TRY(predict_json(arguments));
-  HR_TRY(auto spec, table_spec(arguments));
-  HR_TRY(Json given, train_json(arguments, &spec));
-  HR_TRY(const auto warm, start_from(arguments, &spec, &given));
+/// All that the training of a global model is made of, on each rank that takes part.
+struct GlobalTraining {
+  std::string name;
+  jobs::TableSpec spec;
+  Json given;
+  std::optional<WarmStart> warm;
   forecast::TrainOptions options;
-  HR_TRY(forecast::set_options(&options, given));
-  HR_TRY(name_covariates(options, &spec));
-  HR_TRY(check_start(warm, options, forecast::Scope::global, spec));
-  HR_TRY(const base::Path folder, registry::registry_path(arguments.text("registry")));
-  const base::Micros started = base::system_clock().wall();
-  HR_TRY(auto registry, make_registry(arguments.text("registry")));
-  HR_TRY(const auto resolved, forecast::resolve(options, forecast::Scope::global));
-  HR_TRY(const auto table, jobs::load_series(spec));
-  print_lines(table.set.notes);
-  HR_TRY(forecast::need_series(table.set, spec.url));
+  base::Path folder;
+  std::optional<registry::Registry> registry;  ///< of the rank that writes
+  jobs::SeriesTable table;
+  base::Micros started{};
+};
+
+/// Read what is to be trained on; `writes`: the model is to be registered from here.
+Result<GlobalTraining> prepare_global(const Arguments& arguments, bool writes) {
+  GlobalTraining out;
+  HR_TRY(out.name, model_name(arguments));
+  HR_TRY(predict_json(arguments));
+  HR_TRY(out.spec, table_spec(arguments));
+  HR_TRY(out.given, train_json(arguments, &out.spec));
+  HR_TRY(out.warm, start_from(arguments, &out.spec, &out.given));
+  HR_TRY(forecast::set_options(&out.options, out.given));
+  HR_TRY(name_covariates(out.options, &out.spec));
+  HR_TRY(check_start(out.warm, out.options, forecast::Scope::global, out.spec));
+  HR_TRY(out.folder, registry::registry_path(arguments.text("registry")));
+  out.started = base::system_clock().wall();
+  if (writes) {
+    HR_TRY(out.registry, make_registry(arguments.text("registry")));
+  }
+  HR_TRY(out.table, jobs::load_series(out.spec));
+  if (writes) {
+    print_lines(out.table.set.notes);
+  }
+  HR_TRY(forecast::need_series(out.table.set, out.spec.url));
+  return out;
+}
+
+/// What would make the ranks train different models.
+std::vector<jobs::RankFact> rank_facts(const GlobalTraining& training) {
+  std::string start = "none";
+  if (training.warm) {
+    base::Xxh3Stream128 hash;
+    for (const std::vector<float>& member : training.warm->model.members) {
+      hash.update(std::as_bytes(std::span(member)));
+    }
+    start = base::hex(hash.finish()) + " of " + training.warm->reference;
+  }
+  std::vector<jobs::RankFact> facts = {
+      {"the version of headrace", HEADRACE_VERSION},
+      {"the instruction set (HEADRACE_FORECAST_ISA)", forecast::instruction_set()},
+      {"what was read of the table",
+       fmt::format("{} series, hash {}", training.table.set.series.size(),
+                   jobs::data_hash_of(training.table.set.series))},
+      {"what --warm-start names", start}};
+  const Json options = forecast::to_json(training.options);
+  for (const auto& [name, value] : options.members()) {
+    std::string text = value.dump();
+    if (text.size() > jobs::kRankFactBytes) {
+      text = fmt::format("hash {:016x}", base::derive_seed(0, text));
+    }
+    facts.push_back({"the option " + name, std::move(text)});
+  }
+  return facts;
+}
+
+/// Fewer windows than ranks leave some without work.
+void note_idle_ranks(const forecast::TrainOptions& options, const jobs::JobRanks& ranks) {
+  if (options.batch < ranks.size()) {
+    print_lines(
+        {fmt::format("a batch of {} windows is divided among {} ranks, which leaves {} "
+                     "without work; start fewer, or raise --batch",
+                     options.batch, ranks.size(), ranks.size() - options.batch)});
+  }
+}
+
+/// Train; with other ranks together with them, and their errors are this one's.
+Result<forecast::Trained> fit_global(const GlobalTraining& training, jobs::JobRanks* ranks) {
+  HR_TRY(const auto resolved, forecast::resolve(training.options, forecast::Scope::global));
   install_interrupt_handler();
-  Progress progress("epochs", int64_t{std::max(1, resolved.members)} * resolved.epochs);
-  base::Mutex progress_mu;  // members may train on threads of their own
-  int64_t epochs = 0;
   forecast::TrainContext context;
   context.threads = base::usable_cores();
-  context.warm = warm ? &warm->model : nullptr;
-  context.progress = [&](const forecast::TrainProgress&) {
-    const base::MutexLock lock(progress_mu);
-    progress.update(++epochs, 0, context.threads);
-    return true;
-  };
+  context.warm = training.warm ? &training.warm->model : nullptr;
+  context.ranks = ranks;
   context.stop = interrupted;
-  auto trained = forecast::train_global(table.set.series, options, context);
-  progress.finish();
-  if (!trained.ok()) {
-    return std::move(trained).error();
+  std::optional<Progress> progress;
+  base::Mutex progress_mu;  // members may train on threads of their own
+  int64_t epochs = 0;
+  if (ranks == nullptr || ranks->rank() == 0) {
+    progress.emplace("epochs", int64_t{std::max(1, resolved.members)} * resolved.epochs);
+    const int running = ranks == nullptr ? context.threads : ranks->size();
+    context.progress = [&, running](const forecast::TrainProgress&) {
+      const base::MutexLock lock(progress_mu);
+      progress->update(++epochs, 0, running);
+      return true;
+    };
   }
-  print_lines(trained->notes);
-  trained->model.columns = table.set.columns;
+  auto trained = forecast::train_global(training.table.set.series, training.options, context);
+  if (progress) {
+    progress->finish();
+  }
+  if (ranks != nullptr) {
+    HR_TRY(ranks->agree(trained.ok() ? Result<void>() : Result<void>(trained.error())));
+  }
+  return trained;
+}
+
+Result<registry::Version> register_global(GlobalTraining* training,
+                                          const forecast::Trained& trained) {
   jobs::ModelRecord record;
-  record.name = std::move(name);
+  record.name = training->name;
   record.lineage.run = flow::new_run_id();
   record.lineage.run_kind = "train";
   record.lineage.code_version = HEADRACE_VERSION;
   record.lineage.environment = jobs::training_environment();
-  record.lineage.data_hash = jobs::data_hash_of(table.set.series);
-  record.lineage.table = table.snapshot;
+  record.lineage.data_hash = jobs::data_hash_of(training->table.set.series);
+  record.lineage.table = training->table.snapshot;
   record.tags = {{"scope", "global"}};
-  if (warm) {
-    record.parent = warm->reference;
+  if (training->warm) {
+    record.parent = training->warm->reference;
   }
-  HR_TRY(const auto version, jobs::add_model(&registry, trained->model, std::move(record)));
-  HR_TRY(registry.end_run({.run = version.lineage.run,
-                           .status = "Succeeded",
-                           .started = started,
-                           .ended = base::system_clock().wall()}));
-  print_trained(arguments, version.reference(), folder, *trained, table.set);
-  return push_at_end(version.lineage.run, std::span(&folder, 1), arguments.flag("json"),
-                     table.set.errors.empty() ? kExitOk : kExitFailed);
+  HR_TRY(auto version, jobs::add_model(&*training->registry, trained.model, std::move(record)));
+  HR_TRY(training->registry->end_run({.run = version.lineage.run,
+                                      .status = "Succeeded",
+                                      .started = training->started,
+                                      .ended = base::system_clock().wall()}));
+  return version;
+}
+
+/// With `ranks` rank 0 alone writes and prints.
+Result<int> train_global(const Arguments& arguments, jobs::JobRanks* ranks) {
+  const bool writes = ranks == nullptr || ranks->rank() == 0;
+  auto prepared = prepare_global(arguments, writes);
+  if (ranks != nullptr) {
+    HR_TRY(ranks->agree(prepared.ok() ? Result<void>() : Result<void>(prepared.error())));
+    HR_TRY(ranks->check_same(rank_facts(*prepared)));
+  }
+  HR_TRY(GlobalTraining training, std::move(prepared));
+  if (ranks != nullptr && writes) {
+    note_idle_ranks(training.options, *ranks);
+  }
+  HR_TRY(forecast::Trained trained, fit_global(training, ranks));
+  if (!writes) {
+    return kExitOk;
+  }
+  print_lines(trained.notes);
+  trained.model.columns = training.table.set.columns;
+  HR_TRY(const auto version, register_global(&training, trained));
+  const forecast::SeriesSet& set = training.table.set;
+  print_trained(arguments, version.reference(), training.folder, trained, set);
+  return push_at_end(version.lineage.run, std::span(&training.folder, 1), arguments.flag("json"),
+                     set.errors.empty() ? kExitOk : kExitFailed);
 }
 
 /// What is told as it stands here, for a pipeline that may run elsewhere.
@@ -391,21 +488,49 @@ Result<int> train_local(const Arguments& arguments) {
   return Error{Errc::internal, "flow run is missing from this binary"};
 }
 
+/// Local models are shared out by the pipeline's slots, not by ranks.
+Result<int> train_local_alone(const Arguments& arguments) {
+  HR_TRY(const auto place, jobs::JobRanks::place());
+  if (place.size == 1) {
+    return train_local(arguments);
+  }
+  if (place.rank != 0) {
+    return kExitOk;  // rank 0 tells it
+  }
+  return Error{Errc::invalid_argument,
+               fmt::format("{} ranks were started, and one model per series is trained by one "
+                           "process, as many series at a time as --slots says; start it without "
+                           "ranks, or add --global for one model that all ranks train together",
+                           place.size)};
+}
+
+/// With the other ranks of the job, where a launcher started some. `told`: rank 0 tells the error.
+Result<int> train_global_together(const Arguments& arguments, bool* told) {
+  HR_TRY(const auto ranks, jobs::JobRanks::join());
+  Result<int> result = train_global(arguments, ranks.get());
+  *told = ranks != nullptr && ranks->is_told_by_first();
+  return result;
+}
+
 }  // namespace
 
 int forecast_train(const Arguments& arguments) {
+  const bool json = arguments.flag("json");
   if (arguments.flag("global") && arguments.flag("local")) {
     return report_error(Error{Errc::invalid_argument, "--local and --global exclude each other"},
-                        arguments.flag("json"));
+                        json);
   }
-  const Result<int> result =
-      arguments.flag("global") ? train_global(arguments) : train_local(arguments);
+  bool is_told = false;
+  const Result<int> result = arguments.flag("global") ? train_global_together(arguments, &is_told)
+                                                      : train_local_alone(arguments);
   if (result.ok()) {
     return *result;
   }
+  if (is_told) {
+    return interrupted() ? kExitInterrupted : kExitOk;
+  }
   return finish_error(result.error(),
-                      "nothing was kept (the training of a global model cannot be resumed)",
-                      arguments.flag("json"));
+                      "nothing was kept (the training of a global model cannot be resumed)", json);
 }
 
 }  // namespace headrace::cli

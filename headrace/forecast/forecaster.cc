@@ -276,7 +276,9 @@ Result<std::vector<Fit>> fit_members(const FitInput& input, int members, const M
     }
     results[static_cast<size_t>(m)] = fit(mine);
   };
-  if (threads > 1 && members > 1) {
+  // Ranks pair their sums by order, which threads would not keep.
+  const bool is_shared = input.ranks != nullptr && input.ranks->size() > 1;
+  if (threads > 1 && members > 1 && !is_shared) {
     base::Pool pool(std::min(threads, members));
     pool.for_each(members, body);
   } else {
@@ -386,10 +388,14 @@ Result<Trained> train_global(std::span<const Series> series, const TrainOptions&
                        "global model",
                        0,
                        context.progress,
-                       context.stop};
+                       context.stop,
+                       context.ranks};
   HR_TRY(std::vector<Fit> fits,
          fit_members(input, member_count(resolved, context.warm), context.warm, context.threads));
   trained.model = assemble(std::move(plan), resolved, Scope::global, std::move(fits));
+  if (context.ranks != nullptr && context.ranks->size() > 1) {
+    trained.model.training.set("ranks", context.ranks->size());
+  }
   note_seen(usable, resolved, context.warm, &trained.model);
   return trained;
 }

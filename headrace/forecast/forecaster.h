@@ -16,6 +16,7 @@
 #include "headrace/forecast/model.h"
 #include "headrace/forecast/options.h"
 #include "headrace/forecast/series.h"
+#include "headrace/forecast/training_ranks.h"
 
 namespace headrace::forecast {
 
@@ -36,6 +37,11 @@ struct TrainContext {
   int threads = 1;              ///< of a global training; the result does not depend on it
   /// Asked every few steps, from the training threads; true stops with `cancelled`.
   std::function<bool()> stop;
+  /// Of a global training: the ranks to share it with, borrowed; all of them call with the same
+  /// series and options. The result is that of one rank but for the rounding of sums in another
+  /// order, and the same on all ranks and from run to run; what one rank's `progress` or `stop`
+  /// stops ends on all. `threads` is not used then: members are trained one after the other.
+  TrainingRanks* ranks = nullptr;
 };
 
 struct Trained {

@@ -71,7 +71,7 @@ TEST_CASE("windows hold the inputs that GluonTS's transformation makes") {
     TrainingStep step = TrainingStep::make(spec.shape(), 1, steps).value();
     const WindowIndex window{0, split};
     BatchFiller filler(spec, {});
-    const int64_t observed = filler.fill({&prepared, 1}, {&window, 1}, 1, false, &step);
+    const int64_t observed = filler.fill({&prepared, 1}, {&window, 1}, {0, 1}, false, &step);
 
     const double scale = one.at("scale").number();
     CHECK(step.scales()[0] == doctest::Approx(scale).epsilon(1e-6));

@@ -22,7 +22,7 @@ double finite_or_infinity(double value) {
 }  // namespace
 
 Monitor::Monitor(const FitInput& input, TrainingStep* step)
-    : input_(&input), step_(step), filler_(input.spec, input.scaling) {
+    : input_(&input), sharing_(input.ranks), step_(step), filler_(input.spec, input.scaling) {
   const std::string& name = input.options.monitor;
   kind_ = name == "validation" ? Kind::validation
           : name == "horizon"  ? Kind::horizon
@@ -60,44 +60,67 @@ Result<double> Monitor::value(double training_loss, std::span<const float> weigh
   }
 }
 
-double Monitor::loss(std::span<const float> weights) {
+Result<double> Monitor::loss(std::span<const float> weights) {
   const auto batch = static_cast<size_t>(input_->options.batch);
+  const RowRange rows = sharing_.part(input_->options.batch);
   double sum = 0.0;
   int64_t cells = 0;
-  for (size_t begin = 0; begin < windows_.size(); begin += batch) {
+  for (size_t begin = 0; begin < windows_.size() && rows.count > 0; begin += batch) {
     const std::span<const WindowIndex> now =
         std::span(windows_).subspan(begin, std::min(batch, windows_.size() - begin));
-    const int64_t observed =
-        filler_.fill(input_->series, now, input_->options.batch, kind_ == Kind::horizon, step_);
+    const int64_t observed = filler_.fill(input_->series, now, rows, kind_ == Kind::horizon, step_);
     if (observed > 0) {
       sum += step_->loss(weights).masked_loss * static_cast<double>(observed);
       cells += observed;
     }
   }
-  return cells > 0 ? finite_or_infinity(sum / static_cast<double>(cells))
-                   : std::numeric_limits<double>::infinity();
+  double totals[] = {sum, static_cast<double>(cells)};
+  HR_TRY(sharing_.sum(totals));
+  return totals[1] > 0.0 ? finite_or_infinity(totals[0] / totals[1])
+                         : std::numeric_limits<double>::infinity();
 }
 
 Result<double> Monitor::sampled(std::span<const float> weights) const {
+  const RowRange mine = sharing_.part(std::ssize(windows_));
+  const auto part =
+      sampled_part(weights, std::span(windows_).subspan(static_cast<size_t>(mine.first),
+                                                        static_cast<size_t>(mine.count)));
+  // One rank's failure is all ranks': the others would wait for it.
+  double totals[] = {part.value_or(0.0), part.ok() ? 0.0 : 1.0};
+  HR_TRY(sharing_.sum(totals));
+  if (!part.ok()) {
+    return part.error();
+  }
+  if (totals[1] > 0.0) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("forecast: {}: another rank could not draw forecasts of the "
+                             "validation tail; see its message",
+                             input_->name)};
+  }
+  return finite_or_infinity(totals[0]);
+}
+
+Result<double> Monitor::sampled_part(std::span<const float> weights,
+                                     std::span<const WindowIndex> windows) const {
   const auto horizon = static_cast<size_t>(input_->spec.horizon);
   const auto paths = static_cast<size_t>(input_->options.monitor_samples);
-  std::vector<float> samples(windows_.size() * paths * horizon);
+  std::vector<float> samples(windows.size() * paths * horizon);
   std::vector<PathRequest> requests;
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    const PreparedSeries& series = input_->series[static_cast<size_t>(windows_[w].series)];
+  for (size_t w = 0; w < windows.size(); ++w) {
+    const PreparedSeries& series = input_->series[static_cast<size_t>(windows[w].series)];
     // The same draws in every epoch: differences come from the weights alone.
-    requests.push_back({&series, windows_[w].split, base::derive_seed(input_->seed, "monitor"),
+    requests.push_back({&series, windows[w].split, base::derive_seed(input_->seed, "monitor"),
                         &samples[w * paths * horizon], 0});
   }
   const PathOptions options{input_->spec.horizon, static_cast<int>(paths), 10.0};
   HR_TRY(sample_paths(input_->spec, input_->scaling, weights, options, requests));
   double sum = 0.0;
   std::vector<float> column(paths);
-  for (size_t w = 0; w < windows_.size(); ++w) {
+  for (size_t w = 0; w < windows.size(); ++w) {
     const PreparedSeries& series = *requests[w].series;
     const double unit = series.mean_absolute > 0.0 ? series.mean_absolute : 1.0;
     for (size_t h = 0; h < horizon; ++h) {
-      const size_t position = static_cast<size_t>(windows_[w].split) + h;
+      const size_t position = static_cast<size_t>(windows[w].split) + h;
       if (series.observed[position] == 0.0F) {
         continue;
       }
@@ -111,7 +134,7 @@ Result<double> Monitor::sampled(std::span<const float> weights) const {
       }
     }
   }
-  return finite_or_infinity(sum);
+  return sum;
 }
 
 }  // namespace headrace::forecast

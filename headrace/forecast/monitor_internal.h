@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "headrace/base/result.h"
+#include "headrace/forecast/sharing_internal.h"
 #include "headrace/forecast/trainer_internal.h"
 
 namespace headrace::forecast {
 
-/// Less is better; infinity when it is no number. `step` is the training's workspace, used between
-/// epochs.
+/// Less is better; infinity when it is no number. The same bits on all ranks. `step` is the
+/// training's workspace, used between epochs.
 class Monitor {
  public:
   static Result<Monitor> make(const FitInput& input, TrainingStep* step);
@@ -21,10 +22,13 @@ class Monitor {
  private:
   enum class Kind { training, validation, horizon, wql };
   Monitor(const FitInput& input, TrainingStep* step);
-  double loss(std::span<const float> weights);
+  Result<double> loss(std::span<const float> weights);
   Result<double> sampled(std::span<const float> weights) const;
+  Result<double> sampled_part(std::span<const float> weights,
+                              std::span<const WindowIndex> windows) const;
 
   const FitInput* input_;
+  Sharing sharing_;
   TrainingStep* step_;
   Kind kind_ = Kind::training;
   std::vector<WindowIndex> windows_;

@@ -70,8 +70,16 @@ HR_API std::string instruction_set();
 HR_API Result<void> set_instruction_set(std::string_view name);
 
 struct StepLoss {
-  double loss = 0.0;         ///< sum of o*NLL / (batch*steps): GluonTS's, what is minimised
+  /// Sum of o*NLL / (batch*steps): GluonTS's, what is minimised. Of a part of a batch: its share in
+  /// the loss of the whole.
+  double loss = 0.0;
   double masked_loss = 0.0;  ///< sum of o*NLL / sum(o): comparable across data
+};
+
+/// Where the windows of a workspace lie in a larger batch; of none by default.
+struct BatchPart {
+  int first = 0;  ///< row in the whole batch of this part's first window
+  int whole = 0;  ///< windows of the whole batch; 0: the part is the whole
 };
 
 /// Workspace of one thread for batches of `batch` windows of `steps` unrolled steps. Allocates
@@ -80,7 +88,10 @@ struct StepLoss {
 /// workspaces or threads.
 class HR_API TrainingStep {
  public:
-  static Result<TrainingStep> make(const NetworkShape& shape, int batch, int steps);
+  /// With `part`: losses, gradients and dropout masks are as the part has them in the whole; those
+  /// of all parts sum to those of the whole.
+  static Result<TrainingStep> make(const NetworkShape& shape, int batch, int steps,
+                                   const BatchPart& part = {});
   TrainingStep(TrainingStep&&) noexcept;
   TrainingStep& operator=(TrainingStep&&) noexcept;
   ~TrainingStep();

@@ -8,6 +8,7 @@
 
 #include "headrace/forecast/monitor_internal.h"
 #include "headrace/forecast/plateau_internal.h"
+#include "headrace/forecast/sharing_internal.h"
 #include "headrace/forecast/snapshots_internal.h"
 #include "headrace/forecast/trainer_internal.h"
 
@@ -65,9 +66,16 @@ struct EpochLoss {
 class Run {
  public:
   static Result<Run> make(const FitInput& input, int64_t held_out) {
-    HR_TRY(TrainingStep step, TrainingStep::make(input.spec.shape(), input.options.batch,
-                                                 input.spec.context + input.spec.horizon - 1));
-    return Run(input, held_out, std::move(step));
+    const Sharing sharing(input.ranks);
+    const RowRange rows = sharing.part(input.options.batch);
+    // A rank without a part has a workspace too, for the monitor.
+    HR_TRY(TrainingStep step, TrainingStep::make(input.spec.shape(), std::max(1, rows.count),
+                                                 input.spec.context + input.spec.horizon - 1,
+                                                 {std::min(rows.first, input.options.batch - 1),
+                                                  input.options.batch}));
+    Run run(input, held_out, rows, std::move(step));
+    HR_TRY(sharing.copy_from_first(run.parameters_));
+    return run;
   }
 
   int64_t windows() const { return sampler_.windows(); }
@@ -79,42 +87,26 @@ class Run {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     double sum = 0.0;
     double masked_sum = 0.0;
-    int64_t cells = 0;
+    double cells = 0.0;
     int64_t count = 0;
     for (int i = 0; i < input_->options.batches_per_epoch; ++i) {
-      if (i % kStepsPerQuestion == 0 && input_->stop && input_->stop()) {
-        return Error{Errc::cancelled,
-                     fmt::format("forecast: {}: training was stopped", input_->name)};
-      }
-      for (WindowIndex& window : batch_) {
-        window = sampler_.draw(&streams_.windows);
-      }
-      const int64_t observed =
-          filler_.fill(input_->series, batch_, input_->options.batch, false, &step_);
-      const StepLoss loss = step_.loss_and_gradient(
-          parameters_, static_cast<float>(input_->options.dropout), &streams_.dropout, gradient_);
-      const bool finite = std::isfinite(loss.loss) &&
-                          std::isfinite(adam_.step(parameters_, gradient_, learning_rate));
-      if (!finite) {
-        ++skipped_;
-        if (++skipped_in_a_row_ >= kSkippedInARowMax) {
-          return Error{
-              Errc::invalid_argument,
-              fmt::format("forecast: {}: the loss or gradient was not finite in {} steps in a "
-                          "row; lower learning_rate ({}) or look at the target's values",
-                          input_->name, skipped_in_a_row_, input_->options.learning_rate)};
-        }
+      HR_TRY(const PartLoss loss, gradient(i % kStepsPerQuestion == 0));
+      if (!loss.is_finite ||
+          !std::isfinite(adam_.step(parameters_, gradient_of_all(), learning_rate))) {
+        HR_TRY(skip());
         continue;
       }
       skipped_in_a_row_ = 0;
       running_.add(parameters_);
       sum += loss.loss;
-      masked_sum += loss.masked_loss * static_cast<double>(observed);
-      cells += observed;
+      masked_sum += loss.masked_sum;
+      cells += loss.cells;
       ++count;
     }
-    return EpochLoss{count > 0 ? sum / static_cast<double>(count) : kInfinity,
-                     cells > 0 ? masked_sum / static_cast<double>(cells) : kInfinity};
+    double totals[] = {sum, masked_sum, cells};
+    HR_TRY(sharing_.sum(totals));
+    return EpochLoss{count > 0 ? totals[0] / static_cast<double>(count) : kInfinity,
+                     totals[2] > 0.0 ? totals[1] / totals[2] : kInfinity};
   }
 
  private:
@@ -129,26 +121,93 @@ class Run {
                                : std::vector<float>(input.start.begin(), input.start.end());
   }
 
-  Run(const FitInput& input, int64_t held_out, TrainingStep step)
+  /// What ranks sum with the gradient: how many found a loss that is not finite, and how many were
+  /// asked to stop.
+  enum Extra : size_t { kNotFinite, kStop, kExtras };
+
+  /// Of this rank's part of a batch.
+  struct PartLoss {
+    double loss = 0.0;        ///< its share in the batch's
+    double masked_sum = 0.0;  ///< over observed cells
+    double cells = 0.0;       ///< observed
+    bool is_finite = true;    ///< of all parts
+  };
+
+  Run(const FitInput& input, int64_t held_out, const RowRange& rows, TrainingStep step)
       : input_(&input),
+        sharing_(input.ranks),
+        rows_(rows),
         streams_(input.seed),
         step_(std::move(step)),
         sampler_(input.series, {input.spec.horizon, input.options.min_past, held_out,
                                 input.options.window_sampling == "scale"}),
         filler_(input.spec, input.scaling),
         parameters_(start_weights(input, &streams_.initial)),
-        gradient_(parameters_.size()),
+        gradient_(parameters_.size() + kExtras),
         adam_(static_cast<int64_t>(parameters_.size()), adam_options(input.options)),
         running_(input.options.weight_average, parameters_.size()),
         batch_(static_cast<size_t>(input.options.batch)) {}
 
+  std::span<float> gradient_of_all() { return std::span(gradient_).first(parameters_.size()); }
+
+  /// Draw the next batch, which is the same on all ranks, and leave its gradient in `gradient_`.
+  Result<PartLoss> gradient(bool ask_to_stop) {
+    const bool stops = ask_to_stop && input_->stop && input_->stop();
+    if (stops && !sharing_.is_shared()) {
+      return stopped();
+    }
+    for (WindowIndex& window : batch_) {
+      window = sampler_.draw(&streams_.windows);
+    }
+    PartLoss loss = gradient_of_part();
+    float* const extras = gradient_.data() + parameters_.size();
+    extras[kNotFinite] = loss.is_finite ? 0.0F : 1.0F;
+    extras[kStop] = stops ? 1.0F : 0.0F;
+    HR_TRY(sharing_.sum(gradient_));
+    if (extras[kStop] != 0.0F) {
+      return stopped();
+    }
+    loss.is_finite = extras[kNotFinite] == 0.0F;
+    return loss;
+  }
+
+  PartLoss gradient_of_part() {
+    const auto dropout = static_cast<float>(input_->options.dropout);
+    if (rows_.count == 0) {
+      std::fill(gradient_.begin(), gradient_.end(), 0.0F);
+      return {};
+    }
+    const auto observed =
+        static_cast<double>(filler_.fill(input_->series, batch_, rows_, false, &step_));
+    const StepLoss loss =
+        step_.loss_and_gradient(parameters_, dropout, &streams_.dropout, gradient_of_all());
+    return {loss.loss, loss.masked_loss * observed, observed, std::isfinite(loss.loss)};
+  }
+
+  Error stopped() const {
+    return Error{Errc::cancelled, fmt::format("forecast: {}: training was stopped", input_->name)};
+  }
+
+  Result<void> skip() {
+    ++skipped_;
+    if (++skipped_in_a_row_ < kSkippedInARowMax) {
+      return {};
+    }
+    return Error{Errc::invalid_argument,
+                 fmt::format("forecast: {}: the loss or gradient was not finite in {} steps in a "
+                             "row; lower learning_rate ({}) or look at the target's values",
+                             input_->name, skipped_in_a_row_, input_->options.learning_rate)};
+  }
+
   const FitInput* input_;
+  Sharing sharing_;
+  RowRange rows_;  // of each batch, this rank's
   Streams streams_;
   TrainingStep step_;
   WindowSampler sampler_;
   BatchFiller filler_;
   std::vector<float> parameters_;
-  std::vector<float> gradient_;
+  std::vector<float> gradient_;  // and kExtras
   Adam adam_;
   RunningWeights running_;
   std::vector<WindowIndex> batch_;
@@ -161,9 +220,15 @@ Plateau make_plateau(const TrainOptions& options) {
                   options.learning_rate_min, options.parity});
 }
 
+/// What one rank's callback says stops all.
 Result<void> tell(const FitInput& input, int epoch, double loss, double monitored) {
-  if (!input.progress ||
-      input.progress({input.member, epoch, input.options.epochs, loss, monitored})) {
+  double refusals = 0.0;
+  if (input.progress &&
+      !input.progress({input.member, epoch, input.options.epochs, loss, monitored})) {
+    refusals = 1.0;
+  }
+  HR_TRY(Sharing(input.ranks).sum(std::span(&refusals, 1)));
+  if (refusals == 0.0) {
     return {};
   }
   return Error{Errc::cancelled,

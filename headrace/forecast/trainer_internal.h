@@ -28,6 +28,7 @@ struct FitInput {
   int member = 0;
   std::function<bool(const TrainProgress&)> progress;  ///< may be empty
   std::function<bool()> stop = {};                     ///< may be empty; as TrainContext's
+  TrainingRanks* ranks = nullptr;                      ///< may be null; as TrainContext's
 };
 
 struct FitSummary {

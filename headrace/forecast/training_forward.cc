@@ -7,9 +7,14 @@
 
 namespace headrace::forecast {
 
-TrainingStep::State::State(const NetworkShape& shape, size_t batch_rows, size_t step_count)
+TrainingStep::State::State(const NetworkShape& shape, size_t batch_rows, size_t step_count,
+                           const BatchPart& part)
     : network(shape, &kernels()),
       batch(batch_rows),
+      first_row(static_cast<size_t>(part.first)),
+      whole_cells(
+          static_cast<double>(part.whole > 0 ? static_cast<size_t>(part.whole) : batch_rows) *
+          static_cast<double>(step_count)),
       steps(step_count),
       blocks(make_blocks(batch_rows)),
       padded(padded_rows(batch_rows)),
@@ -63,7 +68,7 @@ Dropout TrainingStep::State::dropout_of(const Block& block, size_t t, size_t l) 
 void TrainingStep::State::draw_dropout(const Block& block) {
   DropoutArgs args;
   args.threshold = dropout_threshold(rate.rate);
-  args.first_row = static_cast<uint32_t>(block.first);
+  args.first_row = static_cast<uint32_t>(first_row + block.first);
   args.hidden = network.hidden();
   args.width = block.width;
   args.keep = keep.data();
@@ -162,7 +167,7 @@ void TrainingStep::State::heads_step(const Block& block, size_t t) {
   args.scale = scale.data() + block.first;
   args.log_scale = log_scale.data() + block.first;
   args.width = width;
-  args.share = 1.0 / (static_cast<double>(batch) * static_cast<double>(steps));
+  args.share = 1.0 / whole_cells;
   args.mapped = mapped.data() + (block.first * steps + t * width) * network.heads();
   args.nll = nll.data() + t * padded + block.first;
   args.d_raw = d_raw.data() + t * network.heads() * width;

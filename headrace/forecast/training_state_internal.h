@@ -30,7 +30,7 @@ struct DropoutRate {
 };
 
 struct TrainingStep::State {
-  State(const NetworkShape& shape, size_t batch_rows, size_t step_count);
+  State(const NetworkShape& shape, size_t batch_rows, size_t step_count, const BatchPart& part);
 
   StepLoss run(std::span<const float> parameters, const DropoutRate& dropout,
                std::span<float> gradient);
@@ -54,6 +54,8 @@ struct TrainingStep::State {
 
   PackedNetwork network;
   size_t batch;
+  size_t first_row;    ///< in the whole batch
+  double whole_cells;  ///< of the whole batch
   size_t steps;
   std::vector<Block> blocks;
   size_t padded;

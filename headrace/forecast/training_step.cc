@@ -27,8 +27,7 @@ StepLoss TrainingStep::State::total_loss() const {
       seen += static_cast<double>(observed[t * padded + b]);
     }
   }
-  return {sum / (static_cast<double>(batch) * static_cast<double>(steps)),
-          seen > 0.0 ? sum / seen : 0.0};
+  return {sum / whole_cells, seen > 0.0 ? sum / seen : 0.0};
 }
 
 StepLoss TrainingStep::State::run(std::span<const float> parameters, const DropoutRate& dropout,
@@ -66,16 +65,20 @@ TrainingStep::TrainingStep(TrainingStep&&) noexcept = default;
 TrainingStep& TrainingStep::operator=(TrainingStep&&) noexcept = default;
 TrainingStep::~TrainingStep() = default;
 
-Result<TrainingStep> TrainingStep::make(const NetworkShape& shape, int batch, int steps) {
+Result<TrainingStep> TrainingStep::make(const NetworkShape& shape, int batch, int steps,
+                                        const BatchPart& part) {
   HR_TRY(check_shape(shape));
-  if (batch < 1 || steps < 1 || int64_t{batch} * steps > kCellsMax / shape.inputs()) {
+  const int64_t whole = std::max(batch, part.whole);  // all parts are refused, or none
+  if (batch < 1 || steps < 1 || whole * steps > kCellsMax / shape.inputs()) {
     return Error{Errc::invalid_argument,
                  fmt::format("forecast: a training step of batch {} and {} steps of {} inputs: "
                              "batch and steps must be at least 1, and the inputs at most {}",
-                             batch, steps, shape.inputs(), kCellsMax)};
+                             whole, steps, shape.inputs(), kCellsMax)};
   }
+  HR_CHECK(part.first >= 0 && (part.whole == 0 || part.first + batch <= part.whole),
+           "a part of a batch must lie within it");
   return TrainingStep(
-      std::make_unique<State>(shape, static_cast<size_t>(batch), static_cast<size_t>(steps)));
+      std::make_unique<State>(shape, static_cast<size_t>(batch), static_cast<size_t>(steps), part));
 }
 
 float* TrainingStep::input_row(int t, int b) {

@@ -158,26 +158,33 @@ BatchFiller::BatchFiller(const ModelSpec& spec, const InputScaling& scaling)
     : spec_(spec), blank_(spec, scaling) {}
 
 void BatchFiller::load(std::span<const PreparedSeries> series, std::span<const WindowIndex> windows,
-                       int batch, TrainingStep* step) {
+                       const RowRange& rows, TrainingStep* step) {
+  const auto first = static_cast<size_t>(rows.first);
+  const auto count = static_cast<size_t>(rows.count);
   double absolute = 0.0;
   int64_t observed = 0;
   sums_.resize(windows.size());
   for (size_t b = 0; b < windows.size(); ++b) {
+    const bool is_here = b >= first && b < first + count;
+    if (!is_here && b > 0 && !spec_.gluonts_scale) {
+      continue;  // only GluonTS's rule looks at the whole batch
+    }
     sums_[b] = context_sums(series[static_cast<size_t>(windows[b].series)], windows[b].split,
                             spec_.context);
     absolute += sums_[b].absolute;
     observed += sums_[b].observed;
   }
   const double batch_mean = absolute / static_cast<double>(std::max<int64_t>(1, observed));
-  writers_.resize(static_cast<size_t>(batch), blank_);
-  sources_.resize(static_cast<size_t>(batch));
-  for (size_t b = 0; b < static_cast<size_t>(batch); ++b) {
-    const size_t w = b < windows.size() ? b : 0;
+  writers_.resize(count, blank_);
+  sources_.resize(count);
+  for (size_t b = 0; b < count; ++b) {
+    const bool is_window = first + b < windows.size();
+    const size_t w = is_window ? first + b : 0;
     const PreparedSeries& source = series[static_cast<size_t>(windows[w].series)];
     const double scale = window_scale(spec_, source, sums_[w], batch_mean);
     step->scales()[b] = static_cast<float>(scale);
     writers_[b].load(source, windows[w].split, spec_.horizon, scale);
-    sources_[b] = {&source, windows[w].split, b < windows.size()};
+    sources_[b] = {&source, windows[w].split, is_window};
     for (size_t e = 0; e < source.categories.size(); ++e) {
       step->set_category(static_cast<int>(b), static_cast<int>(e), source.categories[e]);
     }
@@ -185,10 +192,10 @@ void BatchFiller::load(std::span<const PreparedSeries> series, std::span<const W
 }
 
 int64_t BatchFiller::fill(std::span<const PreparedSeries> series,
-                          std::span<const WindowIndex> windows, int batch, bool horizon_only,
-                          TrainingStep* step) {
-  HR_DCHECK(!windows.empty() && static_cast<int>(windows.size()) <= batch, "a batch of windows");
-  load(series, windows, batch, step);
+                          std::span<const WindowIndex> windows, const RowRange& rows,
+                          bool horizon_only, TrainingStep* step) {
+  HR_DCHECK(!windows.empty() && rows.count > 0, "a batch of windows");
+  load(series, windows, rows, step);
   int64_t observed = 0;
   // Step by step, as the rows lie in memory: a step of training leaves nothing of them in the
   // caches, and the other order (window by window) took twice the time.

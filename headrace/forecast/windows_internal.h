@@ -128,14 +128,21 @@ class WindowSampler {
   int64_t windows_ = 0;
 };
 
+/// Rows of a batch.
+struct RowRange {
+  int first = 0;
+  int count = 0;
+};
+
 /// Fill a training step from windows; rows beyond `windows` are unobserved copies of the first.
 /// `horizon_only` hides the cells of the context from the loss.
 class BatchFiller {
  public:
   BatchFiller(const ModelSpec& spec, const InputScaling& scaling);
-  /// Returns the number of observed cells.
+  /// `windows` are those of the whole batch, `rows` what of it the step is for. Returns the number
+  /// of observed cells in these rows.
   int64_t fill(std::span<const PreparedSeries> series, std::span<const WindowIndex> windows,
-               int batch, bool horizon_only, TrainingStep* step);
+               const RowRange& rows, bool horizon_only, TrainingStep* step);
 
  private:
   struct Source {
@@ -143,8 +150,8 @@ class BatchFiller {
     int64_t split = 0;
     bool is_window = false;
   };
-  void load(std::span<const PreparedSeries> series, std::span<const WindowIndex> windows, int batch,
-            TrainingStep* step);
+  void load(std::span<const PreparedSeries> series, std::span<const WindowIndex> windows,
+            const RowRange& rows, TrainingStep* step);
 
   ModelSpec spec_;
   RowWriter blank_;

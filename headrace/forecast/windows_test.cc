@@ -92,7 +92,7 @@ TEST_CASE("each row of a window holds lags, log(scale) and features of the step 
   for (int64_t split = 1; split <= 28; ++split) {
     CAPTURE(split);
     const WindowIndex window{0, split};
-    filler.fill({&columns, 1}, {&window, 1}, 1, false, &step);
+    filler.fill({&columns, 1}, {&window, 1}, {0, 1}, false, &step);
     const double scale = mean_of_context(spec, series, split);
     CHECK(step.scales()[0] == Approx(scale));
     for (int t = 0; t < steps; ++t) {
@@ -146,8 +146,8 @@ TEST_CASE("rows beyond the windows are unobserved, and the context can be hidden
   TrainingStep step = TrainingStep::make(spec.shape(), 3, 4).value();
   BatchFiller filler(spec, {});
   const std::vector<WindowIndex> windows = {{0, 10}, {0, 20}};
-  CHECK(filler.fill({&columns, 1}, windows, 3, false, &step) == 8);
-  CHECK(filler.fill({&columns, 1}, windows, 3, true, &step) == 4);
+  CHECK(filler.fill({&columns, 1}, windows, {0, 3}, false, &step) == 8);
+  CHECK(filler.fill({&columns, 1}, windows, {0, 3}, true, &step) == 4);
   for (int t = 0; t < 4; ++t) {
     CHECK(step.observed_row(t)[0] == (t >= 2 ? 1.0F : 0.0F));
     CHECK(step.observed_row(t)[2] == 0.0F);

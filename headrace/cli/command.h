@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/result.h"
@@ -64,6 +65,11 @@ struct Command {
       {};  ///< whole command lines, shown in --help; each must work as written
   std::vector<Option> options = {};          ///< `--json` and `--help` are added to every command
   std::function<int(const Arguments&)> run;  ///< returns an exit code
+  /// The positional that takes another program's command line: the first word that is none of ours
+  /// and all that follow, as they are. "" = none.
+  std::string rest = {};
+  /// Words that others have for options of ours, dashes included: {"-np", "--num-proc"}.
+  std::vector<std::pair<std::string, std::string>> spellings = {};
   bool hidden = false;  ///< for our own processes: in no help and no suggestion
 };
 
@@ -77,5 +83,6 @@ std::vector<Command> flow_commands();
 std::vector<Command> models_commands();
 std::vector<Command> lake_commands();
 std::vector<Command> doctor_commands();
+std::vector<Command> run_commands();
 
 }  // namespace headrace::cli

@@ -296,3 +296,26 @@ def init(
     store_set: Callable,
     store_get: Callable,
 ) -> Context: ...
+
+class Place:
+    """Where this process is among the ranks of its job."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def local_size(self) -> int: ...
+    @property
+    def cross_rank(self) -> int: ...
+    @property
+    def cross_size(self) -> int: ...
+    @property
+    def is_homogeneous(self) -> bool: ...
+
+def join(
+    ranks: Sequence[int] = [], timeout: float = 1800.0, start_timeout: float | None = None
+) -> tuple[Context, Place]:
+    """Become a rank of the job that the environment names."""

@@ -251,6 +251,7 @@ Result<void> NamedSet::State::run_allgather(const ReadyTensor& tensor, NamedStat
   uint64_t rows = 0;
   for (const auto& request : tensor->requests) {
     counts.push_back(request->elements());
+    ours.received_splits.push_back(static_cast<int64_t>(request->rows()));
     rows += request->rows();
   }
   HR_TRY(const Buffer out, output_of(ours, rows));

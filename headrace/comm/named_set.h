@@ -58,9 +58,10 @@ class HR_API NamedWork {
   // Once it is done without an error:
   std::span<std::byte> output() const;  ///< that the operation made itself; lives as long as this
   uint64_t rows() const;                ///< first dimension of the output
-  const std::vector<int64_t>& received_splits() const;  ///< alltoall: rows from each rank
-  int last_joined() const;                              ///< join: world rank
-  std::unique_ptr<ProcessSet> take_new_set() const;     ///< add_set: null when not a member
+  const std::vector<int64_t>& received_splits()
+      const;                                         ///< allgather, alltoall: rows from each rank
+  int last_joined() const;                           ///< join: world rank
+  std::unique_ptr<ProcessSet> take_new_set() const;  ///< add_set: null when not a member
 
  private:
   std::shared_ptr<NamedState> state_;

@@ -178,6 +178,7 @@ TEST_CASE("gathers, broadcasts, exchanges") {
     const auto gathered = submit(set, wish_of(NamedKind::allgather, "g", rows, {rank, 2}));
     good(gathered);
     CHECK(gathered->rows() == 3);
+    CHECK(gathered->received_splits() == std::vector<int64_t>{0, 1, 2});
     CHECK(output_of(*gathered) == std::vector<int64_t>{1, 1, 2, 2, 2, 2});
 
     std::vector<int64_t> told = {rank, rank * 10};

@@ -26,7 +26,7 @@ install(TARGETS headrace EXPORT headrace_targets
   LIBRARY DESTINATION ${headrace_library_folder} INCLUDES DESTINATION ${headrace_include_folder})
 install(CODE "set(HEADRACE_SOURCE \"${PROJECT_SOURCE_DIR}\")
 set(HEADERS_DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${headrace_include_folder}\")
-set(HEADERS_ONLY headrace/comm/torch_adapter.h)")
+set(HEADERS_ONLY headrace/comm/torch_adapter.h headrace/comm/torch_gradients.h)")
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake)
 install(EXPORT headrace_targets NAMESPACE headrace:: FILE headrace-targets.cmake
         DESTINATION ${headrace_package_folder})

@@ -3,7 +3,8 @@
 
 clang says what the headers declare and do not define, nm what the library gives.
 
-Usage: check_exports.py PREFIX [ROOM...]    (of an install tree; default: all rooms)
+Usage: check_exports.py PREFIX [ROOM...]
+PREFIX is an install tree. Default: all rooms; what lies in the namespace headrace itself is base.
 """
 
 from __future__ import annotations
@@ -55,17 +56,24 @@ def functions(node: Node, path: tuple[str, ...]) -> Iterator[tuple[str, str, boo
             yield from functions(child, name)
 
 
-def missing(prefix: Path, rooms: list[str]) -> tuple[list[str], int]:
-    """What the headers of these rooms declare and nothing defines; and how many they declare."""
-    include = prefix / "include"
+def room_of(name: str) -> str:
+    """The room of headrace::ROOM::... or hr_ROOM_..."""
+    if name.startswith("hr_"):
+        return name.split("_")[1]
+    parts = name.split("::")
+    return parts[1] if len(parts) > 2 and parts[1].islower() else "base"
+
+
+def parsed(include: Path, names: str) -> str:
+    """What the installed headers declare under names that contain `names`, as clang tells it."""
     headers = [
         str(path.relative_to(include))
         for path in sorted(include.rglob("*.h"))
-        if path.name != "torch_adapter.h" and (not rooms or path.parts[-2] in rooms)
+        if not path.name.startswith("torch_")  # nothing is declared there alone
     ]
     told = subprocess.run(
         "clang++-19 -std=c++20 -fsyntax-only -x c++ - -Xclang -ast-dump=json "
-        f"-Xclang -ast-dump-filter=headrace -I {include}".split(),
+        f"-Xclang -ast-dump-filter={names} -I {include}".split(),
         cwd=include,  # a source of standard input looks for headers there first
         input="".join(f'#include "{header}"\n' for header in headers),
         capture_output=True,
@@ -74,14 +82,22 @@ def missing(prefix: Path, rooms: list[str]) -> tuple[list[str], int]:
     )
     if told.returncode != 0:
         sys.exit(f"the headers do not compile:\n{told.stderr[:3000]}")
+    return told.stdout
+
+
+def missing(prefix: Path, rooms: list[str]) -> tuple[list[str], int]:
+    """What the headers of these rooms declare and nothing defines; and how many they declare."""
     declared: dict[str, str] = {}
     defined: set[str] = set()
-    for document in documents(told.stdout):
-        for mangled, name, body in functions(document, (str(document.get("name", "")),)):
-            if body:
-                defined.add(mangled)
-            else:
-                declared[mangled] = name
+    for names in ("headrace", "hr_"):
+        for document in documents(parsed(prefix / "include", names)):
+            nodes = {"inner": [document]} if document["kind"] in FUNCTIONS else document
+            path = () if nodes is not document else (str(document.get("name", "")),)
+            for mangled, name, body in functions(nodes, path):
+                if body:
+                    defined.add(mangled)
+                elif not rooms or room_of(name) in rooms:
+                    declared[mangled] = name
     library = next(iter(prefix.glob("lib*/**/libheadrace.so")))
     table = subprocess.run(
         ["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joining the job that the environment names, and the launcher's store for functions that are
 // called on ranks.
+#include "python/src/comm.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -15,7 +17,6 @@
 
 #include "headrace/base/environment.h"
 #include "headrace/comm/environment.h"
-#include "python/src/comm.h"
 
 namespace headrace::python {
 

@@ -136,7 +136,8 @@ TEST_CASE("C: the collectives move and reduce on three ranks") {
 }
 
 TEST_CASE("C: works are waited for, tested, told of, and freed") {
-  each_rank(2, [](int rank, hr_comm_context* context) {
+  std::atomic<bool> first_part_over = false;  // on rank 1
+  each_rank(2, [&](int rank, hr_comm_context* context) {
     hr_comm_set* world = hr_comm_world(context);
     Floats values(1000, static_cast<float>(rank + 1));
     hr_comm_work* work = nullptr;
@@ -160,6 +161,9 @@ TEST_CASE("C: works are waited for, tested, told of, and freed") {
     CHECK(told == 0);  // callbacks come before the set's next operation
     // A rank that is late: the wait of the other is over before the operation is.
     if (rank == 0) {
+      while (!first_part_over) {
+        base::sleep_for(milliseconds(1));
+      }
       REQUIRE(hr_comm_barrier(world, nullptr, &work) == HR_COMM_OK);
       CHECK(hr_comm_wait(work, 1) == HR_COMM_TIMEOUT);
       CHECK(hr_comm_test(work, &done) == HR_COMM_OK);
@@ -172,6 +176,7 @@ TEST_CASE("C: works are waited for, tested, told of, and freed") {
       hr_comm_work_free(work);
       CHECK(hr_comm_set_failure(world) == HR_COMM_CANCELLED);
     } else {
+      first_part_over = true;
       while (hr_comm_set_failure(world) == HR_COMM_OK) {
         base::sleep_for(milliseconds(1));
       }

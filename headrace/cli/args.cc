@@ -60,7 +60,7 @@ std::string shown_name(const Option& option) {
 std::vector<std::string> option_names(const Command& command) {
   std::vector<std::string> names = {"--json", "--help"};
   for (const Option& option : command.options) {
-    if (!is_positional(option)) {
+    if (!is_positional(option) && !option.hidden) {
       names.push_back(shown_name(option));
     }
   }

@@ -38,6 +38,7 @@ struct Option {
   std::vector<std::string> choices = {};  ///< closed set of values, if any
   double at_least = -std::numeric_limits<double>::infinity();  ///< of an integer or a number
   double at_most = std::numeric_limits<double>::infinity();
+  bool hidden = false;  ///< for our own processes: in no help and no suggestion
   /// Names that others have for it, without dashes: answered with this one ("prediction-length").
   std::vector<std::string> elsewhere = {};
 };
@@ -83,6 +84,7 @@ std::vector<Command> flow_commands();
 std::vector<Command> models_commands();
 std::vector<Command> lake_commands();
 std::vector<Command> doctor_commands();
+std::vector<Command> timeline_commands();
 std::vector<Command> run_commands();
 
 }  // namespace headrace::cli

@@ -24,6 +24,7 @@ constexpr std::array kNouns = {
     Noun{"expr", "evaluate one expression of a pipeline"},
     Noun{"models", "the registry: models, versions, aliases, metrics"},
     Noun{"lake", "look into tables of Parquet, CSV and JSON lines"},
+    Noun{"timeline", "traces of what ranks did"},
     Noun{"run", "start the ranks of a job: a script of Horovod's, of torch.distributed, or any"},
     Noun{"agent", "start ranks on this machine for a launcher on another one"},
     Noun{"doctor", "what works here, and why the rest does not"},
@@ -198,6 +199,9 @@ std::string command_help(const Command& command) {
   std::vector<std::pair<std::string, std::string>> positionals;
   std::vector<std::pair<std::string, std::string>> options;
   for (const Option& option : command.options) {
+    if (option.hidden) {
+      continue;
+    }
     if (is_positional(option)) {
       usage += " " + positional_text(option);
       positionals.emplace_back(positional_text(option), option_help(option));

@@ -17,12 +17,19 @@
 #include "headrace/cli/command.h"
 #include "headrace/cli/run_options.h"
 #include "headrace/cli/terminal.h"
+#include "headrace/run/agent.h"
+#include "headrace/run/agent_message.h"
 #include "headrace/run/guard.h"
 #include "headrace/run/launcher.h"
 
 namespace headrace::cli {
 
 namespace {
+
+std::string token_file_of(const Arguments& arguments, const char* option) {
+  return arguments.has(option) ? arguments.text(option)
+                               : base::environment("HEADRACE_AGENT_TOKEN_FILE").value_or("");
+}
 
 Result<run::LaunchOptions> launch_options(const Arguments& arguments) {
   run::LaunchOptions options;
@@ -40,7 +47,11 @@ Result<run::LaunchOptions> launch_options(const Arguments& arguments) {
   options.timestamps = arguments.flag("prefix-output-with-timestamp");
   options.output_folder = arguments.text("output-filename");
   options.cores_per_rank = static_cast<int>(arguments.integer("cpus-per-rank").value_or(0));
+  options.agent_port = static_cast<uint16_t>(*arguments.integer("agent-port"));
+  options.token_file = token_file_of(arguments, "agent-token-file");
   options.verbose = arguments.flag("verbose");
+  options.function_file = arguments.text("function-file");
+  options.results_folder = arguments.text("results-folder");
   options.owner_fd = static_cast<int>(arguments.integer("owner-fd").value_or(-1));
   return options;
 }
@@ -93,14 +104,53 @@ int run_job(const Arguments& arguments) {
     return report_error(outcome.error(), json);
   }
   fmt::print(stderr, "{}", outcome->message);
+  if (arguments.has("results-folder")) {
+    const auto kept = base::replace_file(base::Path(arguments.text("results-folder")) / "message",
+                                         outcome->message);
+    if (!kept.ok()) {
+      return report_error(kept.error(), json);
+    }
+  }
   if (outcome->interrupted) {
     return kExitInterrupted;
   }
   return outcome->failed_rank ? kExitFailed : kExitOk;
 }
 
+Result<void> serve(const Arguments& arguments) {
+  HR_TRY(auto listen, wire::Endpoint::parse(arguments.text("listen")));
+  const std::string file = token_file_of(arguments, "token-file");
+  if (file.empty()) {
+    return Error{Errc::invalid_argument,
+                 "no token is given: --token-file FILE, 32 random bytes that the launchers have "
+                 "too: (umask 077; head -c 32 /dev/urandom > FILE)"};
+  }
+  HR_TRY(const auto token, wire::Secret::read_file(file), "the agent's token");
+  install_interrupt_handler();
+  run::AgentOptions options;
+  HR_TRY(options.program, own_program());
+  options.listen = std::move(listen);
+  options.token = &token;
+  options.once = arguments.flag("once");
+  options.interrupt_fd = interrupt_fd();
+  options.owner_fd = static_cast<int>(arguments.integer("owner-fd").value_or(-1));
+  options.on_listening = [](const wire::Endpoint& endpoint) {
+    fmt::print("headrace agent: listening at {}\n", endpoint.text());
+    std::fflush(stdout);
+  };
+  return run::serve_agent(options);
+}
+
+int run_agent(const Arguments& arguments) {
+  const auto served = serve(arguments);
+  if (!served.ok()) {
+    return report_error(served.error(), arguments.flag("json"));
+  }
+  return interrupted() ? kExitInterrupted : kExitOk;
+}
+
 int run_the_guard(const Arguments& arguments) {
-  return run::run_guard(arguments.text("job"), arguments.text("folder"));
+  return run::run_guard(arguments.text("id"), arguments.text("folder"));
 }
 
 }  // namespace
@@ -128,11 +178,36 @@ std::vector<Command> run_commands() {
   Command guard;
   guard.name = "run-guard";
   guard.summary = "clean up behind a launcher";
-  guard.options = {{.name = "job", .help = "id of the job", .required = true},
+  guard.options = {{.name = "id", .help = "id of the guard", .required = true},
                    {.name = "folder", .help = "its private folder", .required = true}};
   guard.run = run_the_guard;
   guard.hidden = true;
-  return {run, guard};
+
+  Command agent;
+  agent.name = "agent";
+  agent.summary = "start ranks on this machine for a launcher on another one";
+  agent.details =
+      "It runs until it is interrupted, and takes orders of who knows its token: the launcher and "
+      "the agent prove that to one another before anything else is said. Ranks get the launcher's "
+      "environment and working folder; what they print goes back to it. When either side goes, no "
+      "rank stays. What is said is not encrypted: keep to networks that you trust.";
+  agent.examples = {"headrace agent --token-file token",
+                    "headrace agent --token-file token --listen 10.0.0.5:7461"};
+  agent.options = {
+      {.name = "--token-file",
+       .help = "file of 32 random bytes, mode 0600, the same on all hosts; default: "
+               "HEADRACE_AGENT_TOKEN_FILE"},
+      {.name = "--listen",
+       .help = "address and port; port 0: one that is free",
+       .default_text = fmt::format("0.0.0.0:{}", run::kAgentPort)},
+      {.name = "--once", .help = "end after the first launcher", .kind = OptionKind::flag},
+      {.name = "--owner-fd",
+       .help = "descriptor at whose end the agent ends",
+       .kind = OptionKind::integer,
+       .at_least = 0,
+       .hidden = true}};
+  agent.run = run_agent;
+  return {run, agent, guard};
 }
 
 }  // namespace headrace::cli

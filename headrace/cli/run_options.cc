@@ -13,6 +13,7 @@
 #include "headrace/base/environment.h"
 #include "headrace/base/file.h"
 #include "headrace/base/log.h"
+#include "headrace/run/agent_message.h"
 #include "headrace/run/engine_settings.h"
 
 namespace headrace::cli {
@@ -51,6 +52,11 @@ Option whole(std::string name, std::string help, double at_least) {
           .help = std::move(help),
           .kind = OptionKind::integer,
           .at_least = at_least};
+}
+
+Option hidden(Option option) {
+  option.hidden = true;
+  return option;
 }
 
 void append(std::vector<Option>* all, std::vector<Option> more) {
@@ -131,6 +137,14 @@ std::vector<Option> other_options() {
       flag("-v,--version", "print the version"),
       flag("--check-build", "say what works here, also -cb"),
       flag("--print-env", "print the variables that flags and configuration file give"),
+      {.name = "--agent-port",
+       .help = "port of `headrace agent` on the other hosts",
+       .kind = OptionKind::integer,
+       .default_text = std::to_string(run::kAgentPort),
+       .at_least = 1,
+       .at_most = 65535},
+      text("--agent-token-file",
+           "secret of the agents, 32 bytes; default: HEADRACE_AGENT_TOKEN_FILE"),
       whole("-p,--ssh-port", "port of ssh on the other hosts", 1),
       text("-i,--ssh-identity-file", "key for ssh"),
       flag("--gloo", "no effect"),
@@ -141,7 +155,9 @@ std::vector<Option> other_options() {
       text("--binding-args", "no effect"),
       flag("--tcp", "no effect"),
       flag("--disable-cache", "no effect"),
-      whole("--owner-fd", "descriptor at whose end the job is ended", 0),
+      hidden(whole("--owner-fd", "descriptor at whose end the job is ended", 0)),
+      hidden(text("--function-file", "what the ranks find in the store")),
+      hidden(text("--results-folder", "folder for what they put there")),
       {.name = "command", .help = "program of each rank, with its arguments", .repeated = true},
   };
 }

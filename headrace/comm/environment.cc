@@ -144,12 +144,12 @@ Result<void> serve_store(const Reader& reader, const std::string& key, const std
   }
   HR_TRY(const auto offset, reader.optional_number({"HEADRACE_PORT_OFFSET"}));
   if (address.empty() || !port) {
-    return Error{Errc::invalid_argument,
-                 fmt::format("comm: {} started ranks on several hosts, and {} is not set; set "
-                             "MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port "
-                             "there, the same for all ranks",
-                             starter_name(out->starter),
-                             address.empty() ? "MASTER_ADDR" : "MASTER_PORT")};
+    return Error{
+        Errc::invalid_argument,
+        fmt::format("comm: {} started ranks on several hosts, and {} is not set; set "
+                    "MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port "
+                    "there, the same for all ranks",
+                    starter_name(out->starter), address.empty() ? "MASTER_ADDR" : "MASTER_PORT")};
   }
   const int number = *port + offset.value_or(1);
   if (number < 1 || number > 65535) {
@@ -198,8 +198,7 @@ Result<void> read_slurm(const Reader& reader, JobEnvironment* out) {
   if (!port && job) {
     port = 20000 + *job % 10000;  // the same on all ranks, another for another job
   }
-  const std::string key =
-      fmt::format("{}.{}", job.value_or(0), reader.text({"SLURM_STEP_ID"}));
+  const std::string key = fmt::format("{}.{}", job.value_or(0), reader.text({"SLURM_STEP_ID"}));
   return serve_store(reader, key, address, port, out);
 }
 
@@ -298,8 +297,8 @@ Place place_of(const JobEnvironment& environment, const Topology& topology, int 
     place.cross_rank = *environment.cross_rank;
     place.cross_size = *environment.cross_size;
     const std::vector<int>& sizes = environment.host_sizes;
-    place.is_homogeneous = std::all_of(sizes.begin(), sizes.end(),
-                                       [&](int size) { return size == sizes.front(); });
+    place.is_homogeneous =
+        std::all_of(sizes.begin(), sizes.end(), [&](int size) { return size == sizes.front(); });
     return place;
   }
   std::vector<int> sizes(static_cast<size_t>(topology.nodes), 0);

@@ -38,15 +38,15 @@ struct JobEnvironment {
   bool serves_store = false;         ///< this process is to serve it
   std::string secret_file = {};      ///< empty: none
   std::optional<int> secret_descriptor = {};
-  bool insecure = false;             ///< HEADRACE_INSECURE: a store of the network without a secret
+  bool insecure = false;  ///< HEADRACE_INSECURE: a store of the network without a secret
   std::chrono::milliseconds start_timeout{std::chrono::seconds(30)};
 };
 
 using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// Read the variables; HEADRACE_STORE comes first, then Open MPI's and Slurm's step, then torchrun's
-/// RANK and WORLD_SIZE, then PMI's. Pure. `invalid_argument` names the variable that is missing or
-/// wrong.
+/// Read the variables; HEADRACE_STORE comes first, then Open MPI's and Slurm's step, then
+/// torchrun's RANK and WORLD_SIZE, then PMI's. Pure. `invalid_argument` names the variable that is
+/// missing or wrong.
 HR_API Result<JobEnvironment> read_job_environment(const Lookup& lookup);
 
 /// The first host of Slurm's list ("node[03-05,9],login" -> "node03"). Pure.

@@ -128,8 +128,8 @@ Result<Config> config_of(const JobEnvironment& environment, const JoinOptions& o
   if (ranks.empty()) {
     return config;
   }
-  const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) ==
-                         ranks.end();
+  const bool ascending =
+      std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
   if (!ascending || ranks.front() < 0 || ranks.back() >= environment.size) {
     return Error{Errc::invalid_argument,
                  fmt::format("comm: the ranks [{}] are not ascending numbers from 0 to {}",
@@ -171,9 +171,9 @@ Result<Joined> join_job(const JoinOptions& options) {
                                               .insecure = environment.insecure},
                                              base::Deadline::in(config.init_timeout));
     if (!client.ok()) {
-      return client.error().add_context(fmt::format(
-          "comm: rank {} of {} cannot reach the store of the job", environment.rank,
-          environment.size));
+      return client.error().add_context(
+          fmt::format("comm: rank {} of {} cannot reach the store of the job", environment.rank,
+                      environment.size));
     }
     HR_TRY(joined.context, Context::init(config, table_of(&*client)));
   }

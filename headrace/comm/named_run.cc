@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -97,6 +98,13 @@ Options NamedSet::State::options_of(const ReadyTensor& tensor) const {
           .blocking_limit = std::chrono::seconds(10)};
 }
 
+std::string NamedSet::State::transfer_name(NamedKind kind) const {
+  std::string name(named_kind_name(kind));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  return (context.topology().nodes > 1 ? "TCP_" : "SHM_") + name;
+}
+
 Op NamedSet::State::op_of(const ReadyTensor& tensor, Options& how) const {
   const Op op = tensor->any().op;
   if (op != Op::average || !options.join_active) {
@@ -148,6 +156,9 @@ Result<void> NamedSet::State::run_response(const Response& response) {
     ours.push_back(take_pending(tensor->name));
   }
   Result<void> good;
+  if (response.tensors.size() == 1) {
+    trace.activity(response, transfer_name(response.tensors.front()->any().kind));
+  }
   if (response.tensors.size() > 1) {
     good = run_fused(response, ours);
   } else if (response.tensors.front()->any().kind == NamedKind::allreduce) {
@@ -207,6 +218,7 @@ Result<void> NamedSet::State::run_fused(const Response& response,
   if (fusion.size() < count * element) {
     fusion.resize(count * element);
   }
+  trace.activity(response, "MEMCPY_IN_FUSION_BUFFER");
   std::byte* at = fusion.data();
   for (size_t i = 0; i < ours.size(); ++i) {
     const uint64_t elements = response.tensors[i]->any().elements();
@@ -218,7 +230,9 @@ Result<void> NamedSet::State::run_fused(const Response& response,
     }
     at += elements * element;
   }
+  trace.activity(response, transfer_name(NamedKind::allreduce));
   HR_TRY(finish(set->all_reduce(Buffer{fusion.data(), count, dtype}, op, how), "in an allreduce"));
+  trace.activity(response, "MEMCPY_OUT_FUSION_BUFFER");
   at = fusion.data();
   for (size_t i = 0; i < ours.size(); ++i) {
     const uint64_t elements = response.tensors[i]->any().elements();

@@ -132,7 +132,7 @@ std::unique_ptr<NamedSet> NamedSet::make(Context& context, std::unique_ptr<Proce
 }
 
 NamedSet::NamedSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
-NamedSet::~NamedSet() = default;
+NamedSet::~NamedSet() { shutdown("closed"); }
 
 int NamedSet::rank() const { return state_->set->rank(); }
 int NamedSet::size() const { return state_->set->size(); }
@@ -175,6 +175,11 @@ Result<std::vector<NamedWork>> NamedSet::submit_all(std::vector<NamedCall> calls
 }
 
 Result<NamedWork> NamedSet::join() { return state_->push_join(); }
+
+void NamedSet::set_timeline(std::shared_ptr<Timeline> timeline) {
+  base::MutexLock lock(state_->mutex);
+  state_->timeline.swap(timeline);
+}
 
 void NamedSet::shutdown(std::string_view reason, std::chrono::milliseconds most) {
   {

@@ -17,6 +17,7 @@
 #include "headrace/base/result.h"
 #include "headrace/comm/context.h"
 #include "headrace/comm/negotiate/request.h"
+#include "headrace/comm/timeline.h"
 
 namespace headrace::comm {
 
@@ -99,6 +100,8 @@ class HR_API NamedSet {
   Result<std::vector<NamedWork>> submit_all(std::vector<NamedCall> calls);
   /// This rank has no more data: it adds nothing to allreduces until all ranks have joined.
   Result<NamedWork> join();
+  /// Record what is done from now on, into `timeline`; null: no longer.
+  void set_timeline(std::shared_ptr<Timeline> timeline);
   /// Ask for the end on all ranks and wait for it, `most` at most. What is pending fails with
   /// `cancelled` and the reason. Idempotent.
   void shutdown(std::string_view reason, std::chrono::milliseconds most = std::chrono::seconds(5));

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/json.h"
 #include "headrace/base/log.h"
+#include "headrace/base/test_folder.h"
 #include "headrace/base/thread.h"
 
 namespace headrace::comm {
@@ -228,7 +230,8 @@ TEST_CASE("a mismatch fails that operation on all ranks and no other") {
 }
 
 TEST_CASE("a name that is pending is refused, for groups as a whole") {
-  each_rank(2, [](int rank, Context&, NamedSet& set) {
+  std::atomic<bool> looked = false;
+  each_rank(2, [&looked](int rank, Context&, NamedSet& set) {
     std::vector<float> first(3, 1.0F);
     std::vector<float> second(3, 1.0F);
     if (rank == 0) {
@@ -243,9 +246,13 @@ TEST_CASE("a name that is pending is refused, for groups as a whole") {
       }
       CHECK_FALSE(set.submit_all(std::move(group)).ok());
       const auto other = submit(set, allreduce("y", second));  // the group has left nothing
+      looked = true;
       good(work);
       good(other);
     } else {
+      while (!looked) {
+        base::sleep_for(milliseconds(1));
+      }
       const auto work = submit(set, allreduce("y", second));
       good(submit(set, allreduce("x", first)));
       good(work);
@@ -372,6 +379,43 @@ TEST_CASE("a stall is reported by rank 0, and ends the set when asked to") {
   base::set_log_sink(nullptr);
   CHECK(said.find("\n1: [layer.weight]; it waits for \"layer.weight_1\" itself") !=
         std::string::npos);
+}
+
+TEST_CASE("the timeline tells who was ready when, and what was done") {
+  base::TestFolder folder;
+  each_rank(2, [&](int rank, Context&, NamedSet& set) {
+    const auto timeline = Timeline::open({.path = folder / "%r.json", .rank = rank});
+    REQUIRE(timeline.ok());
+    std::vector<float> before(3, 1.0F);
+    good(submit(set, allreduce("before", before)));
+    set.set_timeline(*timeline);
+    good(submit(set, allreduce("all have theirs", before)));
+    for (int step = 0; step < 2; ++step) {
+      std::vector<float> first(3, 1.0F);
+      std::vector<float> second(5, 1.0F);
+      const auto work = submit(set, allreduce("a", first));
+      good(submit(set, allreduce("b", second)));
+      good(work);
+    }
+    set.set_timeline(nullptr);
+  });
+  for (const char* name : {"0.json", "1.json"}) {
+    const auto text = base::read_file(folder / name);
+    REQUIRE(text.ok());
+    const auto events = parse_json(*text);
+    REQUIRE(events.ok());
+    std::map<std::string, int> count;
+    for (const Json& event : events->items()) {
+      ++count[event.get_string("name") + " " + event.get_string("ph")];
+    }
+    CHECK(count["process_name M"] >= 2);
+    for (const char* what :
+         {"NEGOTIATE_ALLREDUCE B", "ALLREDUCE B", "QUEUE B", "SHM_ALLREDUCE B", "0 X", "1 X"}) {
+      CAPTURE(what);
+      CHECK(count[what] >= 4);
+    }
+    CHECK(text->find("\"shape\":\"[5]\"") != std::string::npos);
+  }
 }
 
 TEST_CASE("an idle engine uses no processor time") {

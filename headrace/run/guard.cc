@@ -26,18 +26,18 @@ constexpr proc::Millis kFinishLimit{15000};
 
 }  // namespace
 
-Result<Guard> Guard::start(const std::string& program, const std::string& job,
-                           const base::Path& folder) {
+Result<Guard> Guard::start(const std::string& program, const base::Path& folder) {
+  const std::string id = new_id();
   proc::ChildOptions options;
-  options.argv = {program, "run-guard", job, folder.string()};
-  options.environment_removed = {"HEADRACE_JOB"};  // or the guard of an outer job kills it first
+  options.argv = {program, "run-guard", id, folder.string()};
+  options.environment_removed = {"HEADRACE_GUARD"};  // or the guard of an outer job kills it first
   options.input.from = proc::Input::From::pipe;
   options.out.to = proc::Output::To::null;
   options.err.to = proc::Output::To::inherit;
   options.folder = "/";
   options.die_with_parent = false;
   HR_TRY(auto child, proc::Child::spawn(std::move(options)), "starting the guard of the job");
-  return Guard(std::move(child));
+  return Guard(id, std::move(child));
 }
 
 void Guard::finish() {
@@ -48,7 +48,7 @@ void Guard::finish() {
   }
 }
 
-int run_guard(const std::string& job, const base::Path& folder) {
+int run_guard(const std::string& id, const base::Path& folder) {
   // Only the end of the launcher ends it: neither a terminal's signals nor a reader that has gone.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) {
     std::signal(number, SIG_IGN);
@@ -61,8 +61,8 @@ int run_guard(const std::string& job, const base::Path& folder) {
     }
   }
   const auto killed = proc::kill_strays(
-      [&job](const proc::Environment& environment) {
-        return proc::value_in(environment, "HEADRACE_JOB") == job;
+      [&id](const proc::Environment& environment) {
+        return proc::value_in(environment, "HEADRACE_GUARD") == id;
       },
       kKillLimit);
   if (!killed.ok()) {
@@ -83,7 +83,7 @@ Result<base::Path> make_private_folder() {
   return base::Path(pattern);
 }
 
-std::string new_job_id() {
+std::string new_id() {
   std::array<std::byte, 16> bytes = {};
   base::random_bytes(bytes);
   std::string id;

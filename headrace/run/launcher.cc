@@ -7,17 +7,23 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/environment.h"
 #include "headrace/base/log.h"
 #include "headrace/base/pool.h"
 #include "headrace/base/printable.h"
 #include "headrace/run/guard.h"
 #include "headrace/run/local_ranks.h"
 #include "headrace/run/output.h"
+#include "headrace/run/payload.h"
 #include "headrace/run/port.h"
+#include "headrace/run/remote_ranks.h"
+#include "headrace/wire/interface.h"
 #include "headrace/wire/secret.h"
 #include "headrace/wire/store_server.h"
 
@@ -30,6 +36,9 @@ using base::Micros;
 constexpr Millis kGrace{5000};
 // A host that does not tell of its ranks' ends this long after they were to be killed is given up.
 constexpr Millis kGiveUp{15000};
+// Functions and results of all ranks together, through this process' own store.
+constexpr Millis kPayload{120000};
+constexpr size_t kFunctionBytesMost = size_t{8} << 30;
 // A reader that takes nothing for so long will not come back.
 constexpr Millis kDrain{600000};
 
@@ -42,31 +51,42 @@ class Job {
 
  private:
   Result<void> prepare();
+  Result<void> find_hosts();
+  Result<void> connect_agents(const wire::Secret& token);
+  Result<void> serve_store();
+  Result<wire::StoreClient> store_client(const base::Deadline& deadline) const;
+  Result<void> offer_function();
+  Result<void> take_results();
+  Result<JobFacts> facts_of(const RemoteRanks* host) const;
   Result<void> start_ranks();
-  Result<void> loop();
+  Result<void> start_local();
+  Result<void> start_remote();
+  void loop();
   void wait_for_events();
-  Result<void> pump();
+  void pump();
   void on_end(const RankEnd& end);
   void stop(std::string_view reason);
   bool any_running() const;
   void drain();
   LaunchOutcome outcome();
   std::string failure_text() const;
-  Variables variables_of(const Place& place, const CoreShare& share) const;
   void say(const std::string& text) const;
 
   const LaunchOptions& options_;
   OutputQueue queue_;
   std::vector<Place> places_;
   std::optional<RankOutput> output_;
-  std::string id_ = new_job_id();
-  JobFacts facts_;
+  std::string id_ = new_id();
+  std::string secret_file_;
+  std::vector<bool> is_local_;        // by host
+  std::vector<RemoteRanks*> remote_;  // by host; owned by hosts_
   std::optional<Guard> guard_;
   std::optional<wire::Secret> secret_;
   std::unique_ptr<wire::StoreServer> store_;
   std::optional<ReservedPort> master_port_;
   std::vector<std::unique_ptr<RankHost>> hosts_;
   std::optional<RankEnd> first_failure_;
+  std::optional<Error> lost_host_;
   int stopped_by_us_ = 0;
   std::optional<base::Deadline> give_up_;
   bool interrupted_ = false;
@@ -79,59 +99,230 @@ void Job::say(const std::string& text) const {
   }
 }
 
+/// Which of the hosts that get ranks are this machine.
+Result<void> Job::find_hosts() {
+  is_local_.assign(options_.hosts.size(), true);
+  const base::Deadline deadline =
+      base::Deadline::in(std::chrono::seconds(options_.start_timeout_s));
+  for (const Place& place : places_) {
+    if (place.local_rank == 0) {
+      HR_TRY(const bool here, wire::is_this_machine(place.host_name, deadline),
+             "run: host " + place.host_name);
+      is_local_[place.host] = here;
+    }
+  }
+  return {};
+}
+
+Result<void> Job::connect_agents(const wire::Secret& token) {
+  const base::Deadline deadline =
+      base::Deadline::in(std::chrono::seconds(options_.start_timeout_s));
+  std::vector<std::string> missing;
+  std::optional<Error> first;
+  remote_.assign(options_.hosts.size(), nullptr);
+  for (size_t host = 0; host < options_.hosts.size(); ++host) {
+    if (is_local_[host]) {
+      continue;
+    }
+    const std::string& name = options_.hosts[host].name;
+    // Once the time is over, who else does not answer is still worth a short look.
+    auto ranks = RemoteRanks::connect(
+        name, wire::Endpoint::tcp(name, options_.agent_port), token,
+        deadline.passed() ? base::Deadline::in(std::chrono::seconds(1)) : deadline);
+    if (!ranks.ok()) {
+      missing.push_back(name);
+      first = first ? std::move(first) : std::optional<Error>(ranks.error());
+      continue;
+    }
+    remote_[host] = ranks->get();
+    hosts_.push_back(*std::move(ranks));
+  }
+  if (first) {
+    return Error{first->code(),
+                 fmt::format("run: no agent to work with on {}: {}; start `headrace agent "
+                             "--token-file FILE` there, with the same token as here",
+                             fmt::join(missing, ", "), first->message())};
+  }
+  return {};
+}
+
+Result<void> Job::serve_store() {
+  wire::StoreServerOptions options;
+  options.job_id = id_;
+  options.secret = &*secret_;
+  if (!options_.function_file.empty()) {
+    options.limits.total_bytes_max = kFunctionBytesMost;
+  }
+  if (!remote_.empty()) {
+    options.endpoint = wire::Endpoint::tcp("::", 0);
+  }
+  auto store = wire::StoreServer::start(options);
+  if (!store.ok() && !remote_.empty()) {  // a machine without IPv6
+    options.endpoint.host = "0.0.0.0";
+    store = wire::StoreServer::start(options);
+  }
+  HR_TRY(store_, std::move(store), "run");
+  return {};
+}
+
+/// Of this process, to its own store.
+Result<wire::StoreClient> Job::store_client(const base::Deadline& deadline) const {
+  return wire::StoreClient::connect(
+      {.endpoint = wire::Endpoint::tcp("127.0.0.1", store_->endpoint().port),
+       .job_id = id_,
+       .secret = &*secret_},
+      deadline);
+}
+
+Result<void> Job::offer_function() {
+  if (options_.function_file.empty()) {
+    return {};
+  }
+  const base::Deadline deadline = base::Deadline::in(kPayload);
+  HR_TRY(auto store, store_client(deadline));
+  return put_file(store, "run/function", options_.function_file, deadline);
+}
+
+Result<void> Job::take_results() {
+  if (options_.results_folder.empty()) {
+    return {};
+  }
+  const base::Deadline deadline = base::Deadline::in(kPayload);
+  HR_TRY(auto store, store_client(deadline));
+  for (const Place& place : places_) {
+    HR_TRY([[maybe_unused]] const bool there,
+           take_file(store, fmt::format("run/result/{}", place.rank),
+                     options_.results_folder / fmt::to_string(place.rank), deadline));
+  }
+  return {};
+}
+
 Result<void> Job::prepare() {
   HR_TRY(places_, place_ranks(options_.hosts, options_.ranks));
   HR_TRY(output_, RankOutput::make({.timestamps = options_.timestamps,
                                     .folder = options_.output_folder,
                                     .ranks = options_.ranks},
                                    &queue_));
+  HR_TRY(find_hosts());
   HR_TRY(const base::Path folder, make_private_folder());
-  HR_TRY(guard_, Guard::start(options_.program, id_, folder));
-  secret_ = wire::Secret::generate();
-  const base::Path secret_file = folder / "secret";
-  HR_TRY(secret_->write_file(secret_file));
-  HR_TRY(store_, wire::StoreServer::start({.job_id = id_, .secret = &*secret_}));
-  HR_TRY(master_port_, ReservedPort::take());
-  facts_.job = id_;
-  facts_.store = store_->endpoint().text();
-  facts_.secret_file = secret_file.string();
-  facts_.master_address = "127.0.0.1";
-  facts_.master_port = master_port_->number();
-  facts_.start_timeout_s = options_.start_timeout_s;
-  facts_.settings = options_.settings;
-  for (const Place& place : places_) {
-    if (place.local_rank == 0) {
-      facts_.host_sizes.push_back(place.local_size);
+  HR_TRY(guard_, Guard::start(options_.program, folder));
+  secret_file_ = (folder / "secret").string();
+  if (std::find(is_local_.begin(), is_local_.end(), false) != is_local_.end()) {
+    if (options_.token_file.empty()) {
+      return Error{Errc::invalid_argument,
+                   "run: ranks on other hosts are started by agents there, and no token is given "
+                   "for them: --agent-token-file FILE, with the file of `headrace agent`"};
     }
+    HR_TRY(const auto token, wire::Secret::read_file(options_.token_file),
+           "run: the agents' token");
+    HR_TRY(connect_agents(token));
+    // Not sent: the agents make the same out of the token and the job's id.
+    secret_ = token.derive("job " + id_);
+  } else {
+    secret_ = wire::Secret::generate();
+  }
+  HR_TRY(secret_->write_file(secret_file_));
+  HR_TRY(serve_store());
+  HR_TRY(offer_function());
+  if (is_local_[places_.front().host]) {
+    HR_TRY(master_port_, ReservedPort::take());
   }
   return {};
 }
 
-Variables Job::variables_of(const Place& place, const CoreShare& share) const {
-  Variables all = thread_variables(share.threads);
-  for (auto& variable : rank_variables(place, facts_)) {
-    all.push_back(std::move(variable));
+/// As the ranks of `host` see the job; nullptr: of this machine.
+Result<JobFacts> Job::facts_of(const RemoteRanks* host) const {
+  JobFacts facts;
+  facts.job = id_;
+  facts.start_timeout_s = options_.start_timeout_s;
+  facts.settings = options_.settings;
+  for (const Place& place : places_) {
+    if (place.local_rank == 0) {
+      facts.host_sizes.push_back(place.local_size);
+    }
   }
-  return all;
+  std::string ours = "127.0.0.1";
+  if (host != nullptr) {
+    HR_TRY(const auto side, host->own_side());
+    ours = side.host;
+  } else {
+    facts.secret_file = secret_file_;
+    facts.guard = guard_->id();
+  }
+  facts.store = wire::Endpoint::tcp(ours, store_->endpoint().port).text();
+  if (master_port_) {
+    facts.master_address = ours;
+    facts.master_port = master_port_->number();
+  } else {
+    const RemoteRanks* first = remote_[places_.front().host];
+    HR_TRY(const auto side, first->other_side());
+    facts.master_address = side.host;
+    facts.master_port = first->welcome().free_port;
+  }
+  return facts;
+}
+
+Result<void> Job::start_local() {
+  std::vector<Place> here;
+  for (const Place& place : places_) {
+    if (is_local_[place.host]) {
+      here.push_back(place);
+    }
+  }
+  if (here.empty()) {
+    return {};
+  }
+  HR_TRY(const JobFacts facts, facts_of(nullptr));
+  // Under whatever names: they divide this machine's cores among them.
+  HR_TRY(const auto shares, divide_cores(own_cores(), base::usable_cores(),
+                                         static_cast<int>(here.size()), options_.cores_per_rank));
+  const auto is_set = [](const char* name) { return base::environment(name).has_value(); };
+  std::vector<RankStart> starts;
+  for (size_t i = 0; i < here.size(); ++i) {
+    Variables variables = thread_variables(shares[i].threads, is_set);
+    for (auto& variable : rank_variables(here[i], facts)) {
+      variables.push_back(std::move(variable));
+    }
+    starts.push_back({.rank = here[i].rank,
+                      .argv = options_.command,
+                      .variables = std::move(variables),
+                      .cores = shares[i].cores});
+  }
+  say(fmt::format("starting {} ranks here; store at {}, MASTER_PORT {}", starts.size(), facts.store,
+                  facts.master_port));
+  HR_TRY(auto local, LocalRanks::make());
+  hosts_.push_back(std::move(local));
+  return hosts_.back()->start(std::move(starts));
+}
+
+Result<void> Job::start_remote() {
+  std::error_code code;
+  const std::string folder = std::filesystem::current_path(code).string();
+  for (size_t host = 0; host < remote_.size(); ++host) {
+    if (remote_[host] == nullptr) {
+      continue;
+    }
+    HR_TRY(const JobFacts facts, facts_of(remote_[host]));
+    std::vector<RankStart> starts;
+    for (const Place& place : places_) {
+      if (place.host == host) {
+        starts.push_back({.rank = place.rank,
+                          .argv = options_.command,
+                          .variables = rank_variables(place, facts),
+                          .folder = folder});
+      }
+    }
+    say(fmt::format("starting {} ranks on {} ({}); their store is at {}", starts.size(),
+                    remote_[host]->name(), remote_[host]->welcome().host, facts.store));
+    remote_[host]->set_job(id_, base::whole_environment(), options_.cores_per_rank);
+    HR_TRY(remote_[host]->start(std::move(starts)));
+  }
+  return {};
 }
 
 Result<void> Job::start_ranks() {
-  // All hosts are this machine: their ranks divide its cores among them.
-  HR_TRY(const auto shares,
-         divide_cores(own_cores(), base::usable_cores(), options_.ranks, options_.cores_per_rank));
-  HR_TRY(auto local, LocalRanks::make());
-  std::vector<RankStart> starts;
-  for (const Place& place : places_) {
-    const CoreShare& share = shares[static_cast<size_t>(place.rank)];
-    starts.push_back({.rank = place.rank,
-                      .argv = options_.command,
-                      .variables = variables_of(place, share),
-                      .cores = share.cores});
-  }
-  hosts_.push_back(std::move(local));
-  say(fmt::format("starting {} ranks; store at {}, MASTER_PORT {}", options_.ranks, facts_.store,
-                  facts_.master_port));
-  return hosts_.back()->start(std::move(starts));
+  HR_TRY(start_remote());
+  return start_local();
 }
 
 bool Job::any_running() const {
@@ -159,16 +350,19 @@ void Job::on_end(const RankEnd& end) {
   }
 }
 
-Result<void> Job::pump() {
+void Job::pump() {
   const RankEvents events = {
       .on_bytes = [this](int rank, Stream stream,
                          std::string_view bytes) { output_->on_bytes(rank, stream, bytes); },
       .on_end = [this](const RankEnd& end) { on_end(end); },
   };
   for (const auto& host : hosts_) {
-    HR_TRY(host->pump(events));
+    const bool want_output = !queue_.full() || give_up_.has_value();
+    Result<void> pumped = host->pump(events, want_output);
+    if (!pumped.ok() && !first_failure_ && !lost_host_ && !interrupted_) {
+      lost_host_ = std::move(pumped.error().add_context("run: host " + host->name()));
+    }
   }
-  return {};
 }
 
 void Job::wait_for_events() {
@@ -179,11 +373,13 @@ void Job::wait_for_events() {
     }
   };
   Millis limit{60000};
-  if (!queue_.full()) {
-    for (const auto& host : hosts_) {
+  for (const auto& host : hosts_) {
+    // Ranks of this machine have nothing but output and ends, which wait for the reader.
+    const bool wanted = !queue_.full() || host->pump_within() < limit;
+    if (wanted && !host->running().empty()) {
       add(host->event_fd(), host->wanted_events());
-      limit = std::min(limit, host->pump_within());
     }
+    limit = std::min(limit, host->pump_within());
   }
   if (!interrupted_) {
     add(options_.interrupt_fd, POLLIN);
@@ -202,7 +398,7 @@ void Job::wait_for_events() {
   }
 }
 
-Result<void> Job::loop() {
+void Job::loop() {
   while (any_running()) {
     wait_for_events();
     if (interrupted_ || owner_gone_) {
@@ -210,8 +406,9 @@ Result<void> Job::loop() {
       stop("the launcher was interrupted");
     }
     queue_.flush();
-    if (!queue_.full() || give_up_) {
-      HR_TRY(pump());
+    pump();
+    if (lost_host_) {
+      stop(lost_host_->message());
     }
     if (first_failure_) {
       stop(fmt::format("rank {} ended with {}", first_failure_->rank, first_failure_->text));
@@ -220,7 +417,6 @@ Result<void> Job::loop() {
       break;
     }
   }
-  return {};
 }
 
 /// The ranks are gone; what they said may still wait for a slow reader.
@@ -271,6 +467,10 @@ LaunchOutcome Job::outcome() {
   if (first_failure_) {
     outcome.failed_rank = first_failure_->rank;
     outcome.message = failure_text();
+  } else if (lost_host_) {
+    outcome.failed_rank = -1;
+    outcome.message = "Horovod detected that one or more processes exited with non-zero status: " +
+                      base::printable(lost_host_->message()) + "\n";
   } else if (interrupted_) {
     outcome.interrupted = true;
     outcome.message = fmt::format("run: interrupted; the ranks were stopped\n");
@@ -289,13 +489,16 @@ LaunchOutcome Job::outcome() {
 Result<LaunchOutcome> Job::run() {
   HR_TRY(prepare());
   const Result<void> started = start_ranks();
-  const Result<void> looped = started.ok() ? loop() : Result<void>();
+  if (started.ok()) {
+    loop();
+  }
   LaunchOutcome result = outcome();
+  const Result<void> taken = started.ok() ? take_results() : Result<void>();
   hosts_.clear();  // ends what is left of them
   guard_->finish();
   drain();
   HR_TRY(started);
-  HR_TRY(looped);
+  HR_TRY(taken);
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include "headrace/base/export.h"
 #include "headrace/base/file.h"
 #include "headrace/base/result.h"
+#include "headrace/run/agent_message.h"
 #include "headrace/run/placement.h"
 #include "headrace/run/rank_environment.h"
 
@@ -24,8 +25,14 @@ struct LaunchOptions {
   Variables settings;  ///< of the engine, for the ranks' environment
   int64_t start_timeout_s = 30;
   bool timestamps = false;
-  base::Path output_folder;  ///< rank.NN/stdout and stderr; empty: none
-  int cores_per_rank = 0;    ///< 0: an equal part
+  base::Path output_folder;          ///< rank.NN/stdout and stderr; empty: none
+  int cores_per_rank = 0;            ///< 0: an equal part
+  uint16_t agent_port = kAgentPort;  ///< of the agents on other hosts
+  base::Path token_file;             ///< the agents' secret; needed for other hosts only
+  /// A file that ranks find in the job's store as run/function, and a folder for what they put
+  /// there as run/result/RANK; empty: none.
+  base::Path function_file;
+  base::Path results_folder;
   bool verbose = false;
   int out_fd = 1;
   int err_fd = 2;
@@ -34,7 +41,7 @@ struct LaunchOptions {
 };
 
 struct LaunchOutcome {
-  /// None: all ranks ended with 0. Else the first that did not.
+  /// None: all ranks ended with 0. Else the first that did not; -1: a host was lost.
   std::optional<int> failed_rank;
   bool interrupted = false;
   std::string message;  ///< of a failure, for people; lines

@@ -39,7 +39,10 @@ int LocalRanks::event_fd() const { return supervisor_.event_fd(); }
 short LocalRanks::wanted_events() const { return POLLIN; }
 Millis LocalRanks::pump_within() const { return Millis(60000); }
 
-Result<void> LocalRanks::pump(const RankEvents& events) {
+Result<void> LocalRanks::pump(const RankEvents& events, bool want_output) {
+  if (!want_output) {
+    return {};  // output and ends come together
+  }
   events_ = &events;
   for (const proc::Supervisor::Ended& ended : supervisor_.poll(Millis(0))) {
     const auto it = ranks_.find(ended.id);

@@ -19,7 +19,8 @@ class HR_API LocalRanks final : public RankHost {
   Result<void> start(std::vector<RankStart> ranks) override;
   int event_fd() const override;
   short wanted_events() const override;
-  Result<void> pump(const RankEvents& events) override;
+  Result<void> pump(const RankEvents& events, bool want_output) override;
+  std::string name() const override { return "this machine"; }
   void stop(std::string_view reason, Millis grace) override;
   std::vector<int> running() const override;
   Millis pump_within() const override;

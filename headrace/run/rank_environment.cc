@@ -7,8 +7,6 @@
 
 #include <algorithm>
 
-#include "headrace/base/environment.h"
-
 namespace headrace::run {
 
 Variables rank_variables(const Place& place, const JobFacts& facts) {
@@ -34,6 +32,7 @@ Variables rank_variables(const Place& place, const JobFacts& facts) {
   all.emplace_back("HEADRACE_STORE", facts.store);
   all.emplace_back("HEADRACE_JOB", facts.job);
   all.emplace_back("HEADRACE_SECRET_FILE", facts.secret_file);
+  all.emplace_back("HEADRACE_GUARD", facts.guard);
   all.emplace_back("HEADRACE_HOST_SIZES", fmt::format("{}", fmt::join(facts.host_sizes, ",")));
   return all;
 }
@@ -79,15 +78,15 @@ Result<std::vector<CoreShare>> divide_cores(const std::vector<int>& cores, int q
   return shares;
 }
 
-Variables thread_variables(int threads) {
+Variables thread_variables(int threads, const std::function<bool(const char*)>& is_set) {
   Variables all;
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                            "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"}) {
-    if (!base::environment(name)) {
+    if (!is_set(name)) {
       all.emplace_back(name, fmt::to_string(threads));
     }
   }
-  if (!base::environment("TF_NUM_INTEROP_THREADS")) {
+  if (!is_set("TF_NUM_INTEROP_THREADS")) {
     all.emplace_back("TF_NUM_INTEROP_THREADS", "1");
   }
   return all;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ struct JobFacts {
   std::string job;             ///< id
   std::string store;           ///< endpoint, as it is reached from this host
   std::string secret_file;     ///< on this host
+  std::string guard;           ///< id of this host's guard
   std::string master_address;  ///< of rank 0, as it is reached from this host
   uint16_t master_port = 0;
   int64_t start_timeout_s = 30;
@@ -45,7 +47,7 @@ HR_API std::vector<int> own_cores();
 HR_API Result<std::vector<CoreShare>> divide_cores(const std::vector<int>& cores, int quota,
                                                    int ranks, int wanted);
 
-/// Thread counts of the usual libraries, without those that are in the caller's environment.
-HR_API Variables thread_variables(int threads);
+/// Thread counts of the usual libraries, without those that the user has set.
+HR_API Variables thread_variables(int threads, const std::function<bool(const char*)>& is_set);
 
 }  // namespace headrace::run

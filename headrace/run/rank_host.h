@@ -55,10 +55,13 @@ class RankHost {
   virtual int event_fd() const = 0;
   /// poll() events to wait for.
   virtual short wanted_events() const = 0;
-  /// Deliver what is there, without waiting. An error is the end of the host: its ranks are lost.
-  virtual Result<void> pump(const RankEvents& events) = 0;
+  /// Deliver what is there, without waiting; without `want_output` leave it with the ranks as far
+  /// as possible. An error is the end of the host: its ranks are lost, and none run any more.
+  virtual Result<void> pump(const RankEvents& events, bool want_output) = 0;
   /// Begin to end all ranks: SIGTERM to their groups, SIGKILL after `grace`.
   virtual void stop(std::string_view reason, Millis grace) = 0;
+  /// For messages.
+  virtual std::string name() const = 0;
   /// Ranks that have not ended.
   virtual std::vector<int> running() const = 0;
   /// When pump() wants to be called again even without an event.

@@ -25,6 +25,7 @@ from headrace._errors import (
     Timeout,
     Unsupported,
 )
+from headrace._run import run
 from headrace._version import __version__
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Unsupported",
     "__version__",
     "cmake_dir",
+    "run",
 ]
 
 

@@ -41,6 +41,10 @@ struct PyNamedSet {
   }
 };
 
+struct PyTimeline {
+  std::shared_ptr<hc::Timeline> timeline;
+};
+
 struct PyNamedWork {
   hc::NamedWork work;
   ContextHolder context;
@@ -174,6 +178,18 @@ void bind_work(nb::module_& m) {
       });
 }
 
+void bind_timeline(nb::module_& m) {
+  nb::class_<PyTimeline>(m, "Timeline", "A file of Chrome trace events.")
+      .def(
+          "__init__",
+          [](PyTimeline* self, const std::string& path, int rank, bool mark_cycles,
+             uint64_t max_bytes) {
+            new (self) PyTimeline{or_throw(hc::Timeline::open(
+                {.path = path, .rank = rank, .mark_cycles = mark_cycles, .max_bytes = max_bytes}))};
+          },
+          "path"_a, "rank"_a, "mark_cycles"_a = false, "max_bytes"_a = uint64_t{256} << 20);
+}
+
 void bind_set(nb::module_& m) {
   nb::class_<PyNamedTensor>(m, "NamedTensor", "What NamedSet.prepare() made.");
   nb::class_<PyNamedSet>(m, "NamedSet", "Ranks whose operations are paired by name.")
@@ -272,6 +288,13 @@ void bind_set(nb::module_& m) {
             }
           },
           "reason"_a = "", "limit"_a = 5.0)
+      .def(
+          "set_timeline",
+          [](const PyNamedSet& self, std::optional<PyTimeline> timeline) {
+            const nb::gil_scoped_release release;
+            self.open().set_timeline(timeline ? timeline->timeline : nullptr);
+          },
+          "timeline"_a.none(), "Record what is done from now on; None: no longer.")
       .def("close", [](PyNamedSet& self) { self.set.reset(); });
 }
 
@@ -279,6 +302,7 @@ void bind_set(nb::module_& m) {
 
 void bind_named(nb::module_& m, nb::class_<ContextHolder>& context) {
   bind_work(m);
+  bind_timeline(m);
   bind_set(m);
   context.def(
       "named",

@@ -109,6 +109,9 @@ bool Negotiator::take_message(int rank, std::string_view message, base::Micros n
         if (const auto slot = slot_of_.find(name); slot != slot_of_.end()) {
           spill(slots_[slot->second]);
         }
+        if (observer_) {
+          observer_(name, request->kind, rank);
+        }
         take(rank, name, std::make_shared<const Request>(*std::move(request)), now);
         remember_name(rank, name);
         break;
@@ -145,6 +148,9 @@ bool Negotiator::take_slots(int rank, MessageReader& in, base::Micros now) {
   const auto place = static_cast<size_t>(rank);
   for (uint64_t i = first; i < first + count; ++i) {
     Slot& slot = slots_[i];
+    if (observer_) {
+      observer_(slot.agreed->name, slot.agreed->requests[place]->kind, rank);
+    }
     if (joined_count_ > 0 || table_.contains(slot.agreed->name)) {
       spill(slot);
       take(rank, slot.agreed->name, slot.agreed->requests[place], now);

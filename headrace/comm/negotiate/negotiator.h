@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -81,6 +82,10 @@ class Negotiator {
   Result<std::vector<Response>> receive(std::span<const std::string_view> messages,
                                         base::Micros now);
 
+  /// Called from receive() for each rank that has a tensor ready; null: nobody asks.
+  using Observer = std::function<void(const std::string& name, NamedKind kind, int rank)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
   /// Some rank waits for others.
   bool waiting() const { return !table_.empty() || slots_waiting_ > 0 || joined_count_ > 0; }
   /// Names that have waited since before `since`, the oldest first.
@@ -152,6 +157,7 @@ class Negotiator {
   uint64_t clock_ = 0;                               // of uses of slots
   uint64_t orders_ = 0;                              // of entries
   std::vector<std::deque<std::string>> last_names_;  // by rank
+  Observer observer_;
 };
 
 /// What is to be run, allreduces that may be done together in one response.

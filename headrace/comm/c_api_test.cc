@@ -2,9 +2,12 @@
 #include "headrace/comm/c_api.h"
 
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -12,6 +15,9 @@
 #include <vector>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/file.h"
+#include "headrace/base/test_folder.h"
+#include "headrace/base/test_process.h"
 #include "headrace/base/thread.h"
 
 namespace headrace::comm {
@@ -272,6 +278,64 @@ TEST_CASE("C: wrong arguments are told at once and hurt no other operation") {
     CHECK(hr_comm_wait(work, -1) == HR_COMM_OK);
     hr_comm_work_free(work);
   });
+}
+
+/// Keys as files of the folder that `user` points to, for ranks that are processes.
+base::Path path_of(void* user, const char* key) {
+  std::string name = key;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return *static_cast<const base::Path*>(user) / name;
+}
+
+hr_comm_store folder_store(base::Path* folder) {
+  return {folder,
+          [](void* user, const char* key, const void* value, size_t bytes) {
+            const std::string_view text(static_cast<const char*>(value), bytes);
+            return base::replace_file(path_of(user, key), text).ok() ? 0 : 2;
+          },
+          [](void* user, const char* key, int64_t timeout_ms, hr_comm_value* value) {
+            const auto deadline = base::Deadline::in(milliseconds(timeout_ms));
+            while (!std::filesystem::exists(path_of(user, key))) {
+              if (deadline.passed()) {
+                return 1;
+              }
+              base::sleep_for(milliseconds(1));
+            }
+            const auto found = base::read_file(path_of(user, key));
+            if (found.ok()) {
+              hr_comm_value_set(value, found->data(), found->size());
+            }
+            return found.ok() ? 0 : 2;
+          }};
+}
+
+TEST_CASE("C: the death of a rank is told with its rank") {
+  base::TestFolder folder;
+  const auto rank_body = [&](int rank) {
+    base::Path path = folder.path();
+    const hr_comm_store store = folder_store(&path);
+    hr_comm_config config = HR_COMM_CONFIG;
+    config.rank = rank;
+    config.world_size = 2;
+    config.timeout_ms = config.init_timeout_ms = 20'000;
+    hr_comm_context* context = nullptr;
+    REQUIRE(hr_comm_init(&config, &store, &context) == HR_COMM_OK);
+    hr_comm_set* world = hr_comm_world(context);
+    // Rank 1 gets through this when rank 0 has ended its init, which must not fail.
+    static_cast<void>(hr_comm_barrier(world, nullptr, nullptr));
+    if (rank == 1) {
+      ::raise(SIGKILL);
+    }
+    const auto code = hr_comm_barrier(world, nullptr, nullptr);
+    const bool told = code == HR_COMM_PEER_DEAD && hr_comm_last_error()->code == code &&
+                      hr_comm_last_error()->rank == 1 && says("comm: rank 1 on ") && says(") died");
+    hr_comm_free(context);
+    return told ? 0 : 1;
+  };
+  base::TestProcess survivor([&] { return rank_body(0); });
+  base::TestProcess dead([&] { return rank_body(1); });
+  CHECK(dead.wait() == -SIGKILL);
+  CHECK(survivor.wait() == 0);
 }
 
 TEST_CASE("C: a store that fails, lies or has no functions is told as such") {

@@ -118,11 +118,10 @@ Result<hc::Options> options_of(const char* function, const hr_comm_options* give
 }
 
 Result<Dtype> dtype_of(const char* function, hr_comm_dtype dtype) {
-  const auto number = static_cast<unsigned>(dtype);
-  if (number >= static_cast<unsigned>(headrace::kDtypes)) {
-    return wrong(function, fmt::format("there is no element type {}", number));
+  if (dtype < 0 || dtype >= headrace::kDtypes) {
+    return wrong(function, fmt::format("there is no element type {}", dtype));
   }
-  return static_cast<Dtype>(number);
+  return static_cast<Dtype>(dtype);
 }
 
 Result<hc::ConstBuffer> buffer_of(const char* function, const hr_comm_in& in) {
@@ -136,11 +135,10 @@ Result<hc::Buffer> buffer_of(const char* function, const hr_comm_out& out) {
 }
 
 Result<hc::Op> op_of(const char* function, hr_comm_op op) {
-  const auto number = static_cast<unsigned>(op);
-  if (number > static_cast<unsigned>(HR_COMM_BXOR)) {
-    return wrong(function, fmt::format("there is no reduction {}", number));
+  if (op < 0 || op > HR_COMM_BXOR) {
+    return wrong(function, fmt::format("there is no reduction {}", op));
   }
-  return static_cast<hc::Op>(number);
+  return static_cast<hc::Op>(op);
 }
 
 Result<hc::ProcessSet*> set_of(const char* function, const hr_comm_set* set) {
@@ -156,7 +154,7 @@ Result<hc::ProcessSet*> set_of(const char* function, const hr_comm_set* set) {
 template <typename Submit>
 hr_comm_code collective(const char* function, hr_comm_set* handle, const hr_comm_options* given,
                         hr_comm_work** out, Submit submit) noexcept {
-  return guarded([&] {
+  return guarded([&]() -> hr_comm_code {
     if (out != nullptr) {
       *out = nullptr;
     }
@@ -248,22 +246,21 @@ const char* hr_comm_code_name(hr_comm_code code) {
   if (code == HR_COMM_OK) {
     return "ok";
   }
-  const int number = static_cast<int>(code);
   // The names are literals, so they end in a zero byte.
-  return number > 0 && number <= HR_COMM_INTERNAL
-             ? headrace::errc_name(static_cast<Errc>(number - 1)).data()
+  return code > 0 && code <= HR_COMM_INTERNAL
+             ? headrace::errc_name(static_cast<Errc>(code - 1)).data()
              : "";
 }
 
 void hr_comm_value_set(hr_comm_value* value, const void* data, size_t bytes) {
-  value->given = guarded([&] {
+  value->given = guarded([&]() -> hr_comm_code {
                    value->bytes.assign(static_cast<const char*>(data), bytes);
                    return HR_COMM_OK;
                  }) == HR_COMM_OK;
 }
 
 hr_comm_code hr_comm_join(int64_t timeout_ms, hr_comm_context** context) {
-  return guarded([&] {
+  return guarded([&]() -> hr_comm_code {
     *context = nullptr;
     hc::JoinOptions options;
     if (timeout_ms > 0) {
@@ -280,7 +277,7 @@ hr_comm_code hr_comm_join(int64_t timeout_ms, hr_comm_context** context) {
 
 hr_comm_code hr_comm_init(const hr_comm_config* config, const hr_comm_store* store,
                           hr_comm_context** context) {
-  return guarded([&] {
+  return guarded([&]() -> hr_comm_code {
     *context = nullptr;
     if (config == nullptr || config->struct_bytes != sizeof(hr_comm_config)) {
       return failed(
@@ -331,7 +328,7 @@ hr_comm_code hr_comm_place_of(const hr_comm_context* context, hr_comm_place* pla
 hr_comm_set* hr_comm_world(hr_comm_context* context) { return &context->world; }
 
 hr_comm_code hr_comm_split(hr_comm_set* parent, int32_t color, int32_t key, hr_comm_set** set) {
-  return guarded([&] {
+  return guarded([&]() -> hr_comm_code {
     *set = nullptr;
     const auto run = [&]() -> Result<void> {
       HR_TRY(hc::ProcessSet* const from, set_of("hr_comm_split", parent));
@@ -371,7 +368,7 @@ int32_t hr_comm_size(const hr_comm_set* set) {
 }
 
 hr_comm_code hr_comm_world_ranks(const hr_comm_set* set, int32_t* ranks, uint64_t count) {
-  return guarded([&] {
+  return guarded([&]() -> hr_comm_code {
     const auto found = set_of("hr_comm_world_ranks", set);
     if (!found.ok()) {
       return failed(found.error());
@@ -387,7 +384,7 @@ hr_comm_code hr_comm_world_ranks(const hr_comm_set* set, int32_t* ranks, uint64_
 }
 
 hr_comm_code hr_comm_abort(hr_comm_set* set, const char* reason) {
-  return guarded([&] {
+  return guarded([&]() -> hr_comm_code {
     const auto found = set_of("hr_comm_abort", set);
     if (!found.ok()) {
       return failed(found.error());
@@ -398,7 +395,7 @@ hr_comm_code hr_comm_abort(hr_comm_set* set, const char* reason) {
 }
 
 hr_comm_code hr_comm_set_failure(const hr_comm_set* set) {
-  return guarded([&] {
+  return guarded([&]() -> hr_comm_code {
     const auto found = set_of("hr_comm_set_failure", set);
     if (!found.ok()) {
       return failed(found.error());
@@ -523,14 +520,14 @@ hr_comm_code hr_comm_barrier(hr_comm_set* set, const hr_comm_options* options,
 }
 
 hr_comm_code hr_comm_wait(const hr_comm_work* work, int64_t limit_ms) {
-  return guarded([&] {
+  return guarded([&]() -> hr_comm_code {
     return ended(limit_ms < 0 ? work->work.wait()
                               : work->work.wait(std::chrono::milliseconds(limit_ms)));
   });
 }
 
 hr_comm_code hr_comm_test(const hr_comm_work* work, int* done) {
-  return guarded([&] {
+  return guarded([&]() -> hr_comm_code {
     *done = work->work.done() ? 1 : 0;
     return *done != 0 ? ended(work->work.wait()) : HR_COMM_OK;
   });
@@ -538,7 +535,7 @@ hr_comm_code hr_comm_test(const hr_comm_work* work, int* done) {
 
 hr_comm_code hr_comm_on_done(const hr_comm_work* work,
                              void (*then)(void* user, hr_comm_code outcome), void* user) {
-  return guarded([&] {
+  return guarded([&]() -> hr_comm_code {
     work->work.on_done([then, user](const Result<void>& outcome) {
       then(user, guarded([&] { return ended(outcome); }));
     });

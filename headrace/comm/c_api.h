@@ -11,9 +11,12 @@
 extern "C" {
 #endif
 
+// Kinds, types and reductions are integers and not enums: whatever a caller hands in is looked at.
+
 /// How a call ended. The kinds of failure are those of headrace/base/result.h; the numbers are
 /// fixed.
-typedef enum hr_comm_code {
+typedef int32_t hr_comm_code;
+enum {
   HR_COMM_OK = 0,
   HR_COMM_INVALID_ARGUMENT = 1,
   HR_COMM_NOT_FOUND = 2,
@@ -31,10 +34,11 @@ typedef enum hr_comm_code {
   HR_COMM_PEER_DEAD = 14,
   HR_COMM_AUTH_FAILED = 15,
   HR_COMM_INTERNAL = 16
-} hr_comm_code;
+};
 
 /// Element types; the numbers are fixed.
-typedef enum hr_comm_dtype {
+typedef int32_t hr_comm_dtype;
+enum {
   HR_COMM_U8 = 0,
   HR_COMM_I8 = 1,
   HR_COMM_U16 = 2,
@@ -48,10 +52,11 @@ typedef enum hr_comm_dtype {
   HR_COMM_F32 = 10,
   HR_COMM_F64 = 11,
   HR_COMM_BOOL = 12
-} hr_comm_dtype;
+};
 
 /// Reductions, as in headrace/comm/buffer.h; the numbers are fixed.
-typedef enum hr_comm_op {
+typedef int32_t hr_comm_op;
+enum {
   HR_COMM_SUM = 0,
   HR_COMM_AVERAGE = 1,
   HR_COMM_MIN = 2,
@@ -60,7 +65,7 @@ typedef enum hr_comm_op {
   HR_COMM_BAND = 5,
   HR_COMM_BOR = 6,
   HR_COMM_BXOR = 7
-} hr_comm_op;
+};
 
 typedef struct hr_comm_context hr_comm_context;  ///< this process as a rank of a job
 typedef struct hr_comm_set hr_comm_set;          ///< an ordered subset of the ranks

@@ -257,18 +257,20 @@ TEST_CASE("C: wrong arguments are told at once and hurt no other operation") {
     Floats values(2);
     Floats more(3);
     hr_comm_work* work = nullptr;
-    const auto sum = [&](hr_comm_in from, hr_comm_out to, int op, const hr_comm_options* options) {
-      return hr_comm_all_reduce(world, from, to, static_cast<hr_comm_op>(op), options, &work);
+    const auto sum = [&](hr_comm_in from, hr_comm_out to, hr_comm_op op,
+                         const hr_comm_options* options) {
+      return hr_comm_all_reduce(world, from, to, op, options, &work);
     };
     CHECK(sum(in(values), out(more), HR_COMM_SUM, nullptr) == HR_COMM_INVALID_ARGUMENT);
     CHECK(says("out has 3 elements, it must have 2"));
     CHECK(work == nullptr);
     hr_comm_in odd = in(values);
-    odd.dtype = static_cast<hr_comm_dtype>(13);
+    odd.dtype = 13;
     CHECK(sum(odd, out(values), HR_COMM_SUM, nullptr) == HR_COMM_INVALID_ARGUMENT);
     CHECK(says("no element type 13"));
     CHECK(sum(in(values), out(values), 8, nullptr) == HR_COMM_INVALID_ARGUMENT);
     CHECK(says("no reduction 8"));
+    CHECK(sum(in(values), out(values), -1, nullptr) == HR_COMM_INVALID_ARGUMENT);
     const hr_comm_options zero = {};
     CHECK(sum(in(values), out(values), HR_COMM_SUM, &zero) == HR_COMM_INVALID_ARGUMENT);
     CHECK(says("begin with HR_COMM_OPTIONS"));
@@ -365,7 +367,7 @@ TEST_CASE("C: codes have the names that the other languages use") {
   CHECK(std::string_view(hr_comm_code_name(HR_COMM_INVALID_ARGUMENT)) == "invalid_argument");
   CHECK(std::string_view(hr_comm_code_name(HR_COMM_PEER_DEAD)) == "peer_dead");
   CHECK(std::string_view(hr_comm_code_name(HR_COMM_INTERNAL)) == "internal");
-  CHECK(std::string_view(hr_comm_code_name(static_cast<hr_comm_code>(17))).empty());
+  CHECK(std::string_view(hr_comm_code_name(17)).empty());
 }
 
 }  // namespace

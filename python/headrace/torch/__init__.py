@@ -16,6 +16,7 @@ except ImportError as error:
         name="torch",
     ) from error
 
+from headrace.torch._extras import bf16_hook, monitored_barrier
 from headrace.torch._process_group import HeadraceProcessGroup
 
-__all__ = ["HeadraceProcessGroup"]
+__all__ = ["HeadraceProcessGroup", "bf16_hook", "monitored_barrier"]

@@ -47,6 +47,19 @@ def check_libraries(binary: Path, environment: Path) -> None:
             sys.exit(f"{binary} takes {path[1]}, which lies outside the wheel")
 
 
+def check_package(python: Path, environment: Path) -> None:
+    """The example builds against what the wheel has for C++, and runs on two ranks."""
+    package = run(python, "-c", "import headrace; print(headrace.cmake_dir())").strip()
+    source = Path(__file__).resolve().parent.parent / "examples" / "cpp_allreduce"
+    folder = environment / "train-build"
+    run("cmake", "-S", source, "-B", folder, f"-Dheadrace_DIR={package}")
+    run("cmake", "--build", folder)
+    check_libraries(folder / "train", environment)
+    told = run(environment / "bin" / "headrace", "run", "-np", "2", folder / "train")
+    if "step 300: loss" not in told:
+        sys.exit(f"the example in C++ said:\n{told}")
+
+
 def main(wheel: str) -> None:
     """Install, look at what is linked, run binary and module."""
     if "-cp310-abi3-" not in wheel:
@@ -62,6 +75,7 @@ def main(wheel: str) -> None:
         check_libraries(binaries[0], environment)
         print(run(environment / "bin" / "headrace", "--version").strip())
         run(python, "-c", MODULE_CHECK)
+        check_package(python, environment)
     print(f"{wheel}: works without pyarrow, {Path(wheel).stat().st_size / 1e6:.1f} MB")
 
 

@@ -8,19 +8,20 @@
 #include <utility>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/export.h"
 #include "headrace/base/file.h"
 
 namespace headrace::base {
 
 /// Take an exclusive flock of an open file within `timeout_ms` (0 = do not wait); false when
 /// somebody else holds it still. `path` is for messages.
-Result<bool> lock_open_file(int fd, const Path& path, int64_t timeout_ms);
+HR_API Result<bool> lock_open_file(int fd, const Path& path, int64_t timeout_ms);
 
 /// Where the processes that wait for one lock file sleep, and are woken from: a futex on the file's
 /// first page. It only shortens the wait. The flock alone says whose the lock is, and every sleep
 /// ends by itself, so a holder that dies without a word, or one on another host, costs
 /// milliseconds.
-class LockBell {
+class HR_API LockBell {
  public:
   LockBell() = default;
   /// Silent where the file cannot be mapped.

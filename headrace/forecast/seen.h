@@ -33,8 +33,8 @@ HR_API int unseen_windows(const Model& model, const Series& series, int horizon,
 /// values; in `model->seen_items`, of a
 /// global model, which. What `warm` has seen, where the weights started from it, these have seen
 /// too.
-void note_seen(std::span<const Series* const> series, const TrainOptions& resolved,
-               const Model* warm, Model* model);
+HR_API void note_seen(std::span<const Series* const> series, const TrainOptions& resolved,
+                      const Model* warm, Model* model);
 
 /// The same of an ensemble of several models: what any of them has seen.
 HR_API void join_seen(const Model& other, Model* model);

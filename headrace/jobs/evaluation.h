@@ -23,7 +23,7 @@ HR_API Result<forecast::Comparison> judge(std::span<const forecast::Forecast> fo
 
 /// How many items each method was chosen for, by a run's summary: "3 local, 1 global+naive",
 /// by `candidate_label`.
-std::string winners_text(const Json& summary);
+HR_API std::string winners_text(const Json& summary);
 
 /// A sentence on the forecasts that could not be judged; "" when all were.
 HR_API std::string unjudged_text(const forecast::Comparison& comparison);

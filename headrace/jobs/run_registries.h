@@ -13,7 +13,7 @@
 namespace headrace::jobs {
 
 /// Note `registry`, once per process at least; safe among processes.
-Result<void> note_registry(const base::Path& run_folder, const base::Path& registry);
+HR_API Result<void> note_registry(const base::Path& run_folder, const base::Path& registry);
 
 /// Those that were noted, each once; none when there are none.
 HR_API std::vector<base::Path> run_registries(const base::Path& run_folder);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/base/export.h"
 #include "headrace/lake/column.h"
 
 namespace headrace::lake {
@@ -41,11 +42,11 @@ struct Range {
 
 /// -1, 0 or 1; nullopt when one is NaN or null, or they are of different kinds. Integers and reals
 /// are compared exactly.
-std::optional<int> compare_values(const Value& a, const Value& b);
+HR_API std::optional<int> compare_values(const Value& a, const Value& b);
 
 /// Whether some row with values in `range` may fulfil `condition` (bound).
-bool may_match(const Condition& condition, const Range& range);
+HR_API bool may_match(const Condition& condition, const Range& range);
 /// Indices of the rows of `batch` that fulfil `predicate` (bound; its columns are in the batch).
-std::vector<int64_t> matching_rows(const Predicate& predicate, const Batch& batch);
+HR_API std::vector<int64_t> matching_rows(const Predicate& predicate, const Batch& batch);
 
 }  // namespace headrace::lake

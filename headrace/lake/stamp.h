@@ -32,7 +32,7 @@ HR_API std::string stamp_text(int64_t us, bool instant);
 /// "2015-07-01".
 HR_API std::string date_text(int64_t days);
 /// "", "UTC" or "+02:00".
-std::string zone_text(const ParsedStamp& stamp);
+HR_API std::string zone_text(const ParsedStamp& stamp);
 
 inline constexpr int64_t kMicrosPerDay = int64_t{86400} * 1000000;
 

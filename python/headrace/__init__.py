@@ -4,6 +4,8 @@
 Importing this package imports no framework; each one lives behind its own submodule.
 """
 
+from pathlib import Path
+
 from headrace._errors import (
     AlreadyExists,
     AuthFailed,
@@ -45,5 +47,21 @@ __all__ = [
     "Timeout",
     "Unsupported",
     "__version__",
+    "cmake_dir",
     "run",
 ]
+
+
+def cmake_dir() -> Path:
+    """Folder in which CMake finds the wheel's headrace for C++ and C, for `-Dheadrace_DIR=`.
+
+    Raises NotFound in a checkout, where `cmake --install build/release --prefix PREFIX` gives
+    `PREFIX/lib/cmake/headrace`.
+    """
+    folder = Path(__file__).resolve().parent / "cmake"
+    if not (folder / "headrace-config.cmake").exists():
+        raise NotFound(
+            f"{folder} is not there: this is no installed wheel; in a checkout run "
+            "`cmake --install build/release --prefix PREFIX` and look in PREFIX/lib/cmake/headrace"
+        )
+    return folder

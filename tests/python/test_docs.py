@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manual is true: every code block runs, the reference is what the binary says.
 
-The bash and python blocks of a page run in order, in one fresh folder in which `examples` is the
-checkout's. A comment `<!-- run by make fresh -->` before a block marks what only a fresh machine
-can run (cloning, installing, the whole demo). Output is shown in `text` and `console` blocks.
+The bash and python blocks of a page run in order, in one fresh folder in which `examples` and
+`build` are the checkout's. A comment `<!-- run by make fresh -->` before a block marks what only a
+fresh machine can run (cloning, installing, the whole demo). Output is shown in `text` and `console`
+blocks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def blocks(page: Path) -> list[tuple[int, str, str]]:
     "page", [p for p in PAGES if blocks(p)], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_every_code_block_of_a_page_runs(page: Path, tmp_path: Path, headrace_binary: Path) -> None:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for name in ("examples", "build"):
+        (tmp_path / name).symlink_to(ROOT / name)
     path = f"{headrace_binary.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {
         **os.environ,
@@ -71,7 +73,7 @@ def test_every_code_block_of_a_page_runs(page: Path, tmp_path: Path, headrace_bi
 def test_no_code_block_is_of_a_language_that_nothing_runs() -> None:
     for page in PAGES:
         languages = set(re.findall(r"^```(\w+)$", page.read_text(), flags=re.MULTILINE))
-        known = {"bash", "python", "text", "console", "json", "cpp", "ini", "html", "sql"}
+        known = {"bash", "python", "text", "console", "json", "c", "cpp", "ini", "html", "sql"}
         assert languages <= known, page
 
 

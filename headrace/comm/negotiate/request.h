@@ -28,7 +28,7 @@ enum class NamedKind : uint8_t {
 
 HR_API std::string_view named_kind_name(NamedKind kind);
 
-struct Request {
+struct HR_API Request {
   NamedKind kind = NamedKind::allreduce;
   Dtype dtype = Dtype::f32;
   Op op = Op::sum;
@@ -47,15 +47,15 @@ struct Request {
 };
 
 /// Bytes that are equal exactly when the requests are.
-std::string encode(const Request& request);
+HR_API std::string encode(const Request& request);
 /// `corrupt` when the bytes are none that encode() makes.
-Result<Request> decode_request(std::string_view bytes);
+HR_API Result<Request> decode_request(std::string_view bytes);
 
 /// "float32[3, 4]".
-std::string shape_text(const std::vector<int64_t>& shape);
+HR_API std::string shape_text(const std::vector<int64_t>& shape);
 
 /// Writes numbers and texts one after the other.
-class MessageWriter {
+class HR_API MessageWriter {
  public:
   void number(uint64_t value);  ///< 7 bits a byte, lowest first
   void text(std::string_view value);
@@ -68,7 +68,7 @@ class MessageWriter {
 };
 
 /// Reads them again. Past the end, or beyond `limit`, all that follow are zero and good() is false.
-class MessageReader {
+class HR_API MessageReader {
  public:
   explicit MessageReader(std::string_view bytes) : bytes_(bytes) {}
   uint64_t number(uint64_t limit = UINT64_MAX);

@@ -157,9 +157,8 @@ Result<std::unique_ptr<ProcessSet>> Context::State::make_set(Means means,
   HR_TRY(auto transport, make_transport(std::move(means), world_ranks, rank));
   state->queue = std::make_shared<SetQueue>(std::move(transport), state->id, world_ranks, rank);
   if (network != nullptr) {
-    state->queue->on_failure([fail = network->mail_failer(), id = state->id](const Error& error) {
-      fail(id, error);
-    });
+    state->queue->on_failure(
+        [fail = network->mail_failer(), id = state->id](const Error& error) { fail(id, error); });
   }
   state->progress = progress;
   state->network = network;
@@ -279,6 +278,16 @@ std::string_view transport_name(Transport transport) {
   return kNames[static_cast<size_t>(transport)];
 }
 
+Result<Transport> transport_of_name(std::string_view name) {
+  for (const auto one : {Transport::automatic, Transport::shm, Transport::tcp}) {
+    if (name == transport_name(one)) {
+      return one;
+    }
+  }
+  return Error{Errc::invalid_argument,
+               fmt::format("comm: transport \"{}\"; it is auto, shm or tcp", name)};
+}
+
 Context::Context(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Context::~Context() = default;
 
@@ -335,13 +344,12 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
   for (const size_t one : members) {
     world_ranks.push_back(parent.world_ranks()[one]);
   }
-  const auto rank = static_cast<int>(std::find(members.begin(), members.end(), self) -
-                                     members.begin());
+  const auto rank =
+      static_cast<int>(std::find(members.begin(), members.end(), self) - members.begin());
   const bool alone = world_ranks.size() == 1;
   const bool shares = color >= 0 && (alone || state.has_memory(world_ranks));
-  const bool connects =
-      !alone && !std::all_of(world_ranks.begin(), world_ranks.end(),
-                             [&](int one) { return state.shares_memory(one); });
+  const bool connects = !alone && !std::all_of(world_ranks.begin(), world_ranks.end(),
+                                               [&](int one) { return state.shares_memory(one); });
   // The first rank of each node of the set makes its memory; all hear of all offers.
   const auto first = std::find_if(members.begin(), members.end(), [&](size_t one) {
     return one == self || state.shares_memory(parent.world_ranks()[one]);

@@ -21,6 +21,8 @@ namespace headrace::comm {
 /// What carries tensors. `automatic`: shared memory between ranks of a node, TCP between nodes.
 enum class Transport : uint8_t { automatic, shm, tcp };
 HR_API std::string_view transport_name(Transport transport);
+/// "auto", "shm" or "tcp"; `invalid_argument` for anything else.
+HR_API Result<Transport> transport_of_name(std::string_view name);
 
 /// Who this process is and how it takes part. All but `rank`, `iface` and `node` must be equal on
 /// all ranks.
@@ -32,7 +34,8 @@ struct Config {
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};      ///< of an operation
   std::chrono::milliseconds init_timeout{std::chrono::minutes(5)};  ///< to meet all ranks
   Transport transport = Transport::automatic;
-  std::string iface = {};  ///< which interfaces others may reach this rank at: wire::InterfaceFilter
+  std::string iface =
+      {};  ///< which interfaces others may reach this rank at: wire::InterfaceFilter
   /// A host from which the kernel hears nothing for hb_ms * hb_miss (at least a second) is lost.
   std::chrono::milliseconds hb_ms{500};
   int hb_miss = 4;

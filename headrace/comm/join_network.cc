@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/comm/join_network_internal.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "headrace/base/json.h"
+#include "headrace/comm/join_network_internal.h"
 #include "headrace/wire/interface.h"
 
 namespace headrace::comm {
@@ -31,10 +30,10 @@ Result<std::vector<std::string>> network_addresses(const Config& config) {
     out.push_back(one.address);
   }
   if (out.empty()) {
-    return Error{Errc::unsupported,
-                 fmt::format("comm: rank {} has no address that other machines could reach{}",
-                             config.rank,
-                             config.iface.empty() ? "" : ": iface is \"" + config.iface + "\"")};
+    return Error{
+        Errc::unsupported,
+        fmt::format("comm: rank {} has no address that other machines could reach{}", config.rank,
+                    config.iface.empty() ? "" : ": iface is \"" + config.iface + "\"")};
   }
   return out;
 }
@@ -47,8 +46,7 @@ NetworkOptions options_of(const Config& config, const Meeting& meeting) {
   options.job = config.job;
   options.generation = config.generation;
   options.secret = meeting.secret;
-  options.silence =
-      std::max<base::Micros>(config.hb_ms * config.hb_miss, std::chrono::seconds(1));
+  options.silence = std::max<base::Micros>(config.hb_ms * config.hb_miss, std::chrono::seconds(1));
   return options;
 }
 
@@ -61,8 +59,7 @@ Result<std::shared_ptr<Network>> listen(const Config& config, const Meeting& mee
   auto both = Network::start(options, wire::Endpoint::tcp("::", kAnyPort), events);
   return both.ok()  // else there is no IPv6
              ? std::move(both)
-             : Network::start(options, wire::Endpoint::tcp("0.0.0.0", kAnyPort),
-                              std::move(events));
+             : Network::start(options, wire::Endpoint::tcp("0.0.0.0", kAnyPort), std::move(events));
 }
 
 Result<std::string> entry_of(const Config& config, const Meeting& meeting,

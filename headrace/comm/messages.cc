@@ -23,9 +23,9 @@ std::shared_ptr<WorkState> work_of(Kind kind, const ConstBuffer& buffer, int oth
 }
 
 std::string text_of(const Call& call, int tag) {
-  return fmt::format(
-      "comm: {} with tag {}",
-      describe(call.kind, call.op, call.dtype, call.count, call.root, call.name), tag);
+  return fmt::format("comm: {} with tag {}",
+                     describe(call.kind, call.op, call.dtype, call.count, call.root, call.name),
+                     tag);
 }
 
 Work ended(std::shared_ptr<WorkState> work, Error error) {
@@ -116,16 +116,15 @@ Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
     return src == any_source ? "all other ranks have closed the process set"
                              : fmt::format("rank {} has closed the process set", src);
   };
-  state_->network->receive(
-      {.set = state_->id,
-       .from = any ? -1 : state_->world_ranks[static_cast<size_t>(src)],
-       .tag = tag,
-       .data = out.bytes(),
-       .bytes = out.size_bytes(),
-       .deadline = work->deadline,
-       .what = text_of(work->call, tag),
-       .done = completion(work, state_->world_ranks),
-       .hopeless = hopeless});
+  state_->network->receive({.set = state_->id,
+                            .from = any ? -1 : state_->world_ranks[static_cast<size_t>(src)],
+                            .tag = tag,
+                            .data = out.bytes(),
+                            .bytes = out.size_bytes(),
+                            .deadline = work->deadline,
+                            .what = text_of(work->call, tag),
+                            .done = completion(work, state_->world_ranks),
+                            .hopeless = hopeless});
   return waited(std::move(work), options.blocking);
 }
 

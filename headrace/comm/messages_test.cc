@@ -44,9 +44,9 @@ TEST_CASE("messages of all sizes go round a ring, both ways at once") {
           auto out = values_of(world.rank(), count);
           std::vector<int64_t> up(count);
           std::vector<int64_t> down(count);
-          const Work works[] = {world.send(buffer(out), next, 1), world.send(buffer(out), before, 2),
-                                world.recv(buffer(up), before, 1),
-                                world.recv(buffer(down), next, 2)};
+          const Work works[] = {
+              world.send(buffer(out), next, 1), world.send(buffer(out), before, 2),
+              world.recv(buffer(up), before, 1), world.recv(buffer(down), next, 2)};
           for (const Work& work : works) {
             const auto how = work.wait(seconds(30));
             CHECK_MESSAGE(how.ok(), how.error().message());

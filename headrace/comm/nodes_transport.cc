@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/comm/nodes_transport_internal.h"
-
 #include <algorithm>
 #include <numeric>
 
 #include "headrace/comm/algo/exchange_plan.h"
+#include "headrace/comm/nodes_transport_internal.h"
 
 namespace headrace::comm {
 
@@ -53,8 +52,8 @@ Step NodesTransport::Phased::step() {
     }
     if (step != Step::done) {
       const int missing = current_->missing();
-      missing_ = in_node_ && missing >= 0 ? nodes_.own_node()[static_cast<size_t>(missing)]
-                                          : missing;
+      missing_ =
+          in_node_ && missing >= 0 ? nodes_.own_node()[static_cast<size_t>(missing)] : missing;
       return moved ? Step::moved : step;
     }
     current_.reset();
@@ -86,9 +85,9 @@ std::unique_ptr<Operation> NodesTransport::Phased::among_all() {
 
 /// Small: reduce to the node's first rank, exchange, broadcast. Large: reduce_scatter to as many
 /// ranks as the smallest node has, each exchanges its share, all_gather.
-class NodesTransport::AllReduce : public Phased {
+class NodesTransport::ThroughNode : public Phased {
  public:
-  AllReduce(const Call& call, NodesTransport& nodes);
+  ThroughNode(const Call& call, NodesTransport& nodes);
 
  private:
   bool begin(uint32_t phase, std::unique_ptr<Operation>* out) override;
@@ -96,14 +95,14 @@ class NodesTransport::AllReduce : public Phased {
   void exchange();
   void hand_out();
 
-  size_t local_;               // place in the node
-  Dtype partial_;              // type of the node's result
+  size_t local_;   // place in the node
+  Dtype partial_;  // type of the node's result
   bool small_;
   std::vector<uint64_t> counts_;  // elements of each local rank's share
   uint64_t offset_ = 0;           // of the own share
 };
 
-NodesTransport::AllReduce::AllReduce(const Call& call, NodesTransport& nodes)
+NodesTransport::ThroughNode::ThroughNode(const Call& call, NodesTransport& nodes)
     : Phased(call, nodes),
       local_(static_cast<size_t>(nodes.channel_.rank())),
       partial_(partial_dtype(call.dtype, call.op)),
@@ -111,15 +110,15 @@ NodesTransport::AllReduce::AllReduce(const Call& call, NodesTransport& nodes)
   const size_t rails = small_ ? 1 : nodes.rails_.size();
   counts_ = equal_parts(call.count, static_cast<int>(rails), dtype_bytes(call.dtype));
   counts_.resize(static_cast<size_t>(nodes.channel_.ranks()), 0);
-  offset_ = std::accumulate(counts_.begin(), counts_.begin() + static_cast<int64_t>(local_),
-                            uint64_t{0});
+  offset_ =
+      std::accumulate(counts_.begin(), counts_.begin() + static_cast<int64_t>(local_), uint64_t{0});
   const size_t bytes = counts_[local_] * dtype_bytes(partial_);
   if (nodes.partial_.size() < bytes) {
     nodes.partial_.resize(bytes);
   }
 }
 
-void NodesTransport::AllReduce::reduce_in_node() {
+void NodesTransport::ThroughNode::reduce_in_node() {
   part_ = call_;
   part_.out = nodes_.partial_.data();
   part_.postscale = 1.0;
@@ -128,7 +127,7 @@ void NodesTransport::AllReduce::reduce_in_node() {
   part_.counts = counts_;
 }
 
-void NodesTransport::AllReduce::exchange() {
+void NodesTransport::ThroughNode::exchange() {
   part_ = call_;
   part_.kind = Kind::all_reduce;
   part_.dtype = partial_;
@@ -139,14 +138,14 @@ void NodesTransport::AllReduce::exchange() {
   part_.prescale = 1.0;
 }
 
-void NodesTransport::AllReduce::hand_out() {
+void NodesTransport::ThroughNode::hand_out() {
   part_ = call_;
   part_.in = call_.out + offset_ * dtype_bytes(call_.dtype);
   part_.root = 0;
   part_.counts = counts_;
 }
 
-bool NodesTransport::AllReduce::begin(uint32_t phase, std::unique_ptr<Operation>* out) {
+bool NodesTransport::ThroughNode::begin(uint32_t phase, std::unique_ptr<Operation>* out) {
   switch (phase) {
     case 0:
       reduce_in_node();
@@ -218,7 +217,7 @@ NodesTransport::NodesTransport(std::unique_ptr<TcpTransport> tcp, base::ShmMappi
 
 std::unique_ptr<Operation> NodesTransport::start(const Call& call) {
   if (call.kind == Kind::all_reduce) {
-    return std::make_unique<AllReduce>(call, *this);
+    return std::make_unique<ThroughNode>(call, *this);
   }
   return std::make_unique<Agreed>(call, *this);
 }
@@ -240,8 +239,7 @@ std::optional<Error> NodesTransport::failure() {
 
 Error NodesTransport::spread(const Error& error) {
   // First of the node, then of the set: all of the node tell the others the same.
-  const Error first =
-      spread_failure(channel_, error.origin() ? error.origin()->rank : -1, error);
+  const Error first = spread_failure(channel_, error.origin() ? error.origin()->rank : -1, error);
   static_cast<void>(tcp_->spread(first));
   return first;
 }

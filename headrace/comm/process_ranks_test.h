@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts whose ranks are processes, for tests of what only processes can do: die, stop, be killed.
+// Contexts whose ranks are processes, for tests of what only processes can do: die, stop, be
+// killed.
 #pragma once
 
 #include <doctest/doctest.h>

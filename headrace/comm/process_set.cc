@@ -69,8 +69,8 @@ ProcessSet::~ProcessSet() {
   if (state_ != nullptr) {
     if (state_->network != nullptr) {
       state_->network->mail_failer()(
-          state_->id, {Errc::cancelled,
-                       fmt::format("comm: rank {} has closed the process set", state_->rank)});
+          state_->id,
+          {Errc::cancelled, fmt::format("comm: rank {} has closed the process set", state_->rank)});
     }
     state_->queue->close();
     state_->progress->remove(state_->queue.get());

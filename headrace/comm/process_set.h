@@ -80,9 +80,9 @@ class HR_API ProcessSet {
   /// Done when all have called it.
   Work barrier(const Options& options = {});
 
-  /// One message to `dst`, and one from `src` (any_source: whoever sends one): matched by the tag, in
-  /// the order of sending, beside the collectives, which neither waits for. Both name the same number
-  /// of bytes (`mismatch` otherwise). A send is done when its buffer may be used again.
+  /// One message to `dst`, and one from `src` (any_source: whoever sends one): matched by the tag,
+  /// in the order of sending, beside the collectives, which neither waits for. Both name the same
+  /// number of bytes (`mismatch` otherwise). A send is done when its buffer may be used again.
   Work send(ConstBuffer in, int dst, int tag, const Options& options = {});
   Work recv(Buffer out, int src, int tag, const Options& options = {});
   static constexpr int any_source = -1;

@@ -205,8 +205,7 @@ Result<Meeting> meet(const Config& config, const StoreTable& store) {
 
 Result<std::vector<std::string>> tell_all(const Config& config, const StoreTable& store,
                                           std::string_view what, const Result<std::string>& ours) {
-  const Json entry =
-      ours.ok() ? Json::object({{"says", *ours}}) : answer_of(ours.error());
+  const Json entry = ours.ok() ? Json::object({{"says", *ours}}) : answer_of(ours.error());
   HR_TRY(const auto ranks, exchange(config, store, what, entry));
   std::vector<std::string> out;
   for (const Json& one : ranks.items()) {

@@ -75,9 +75,7 @@ TEST_CASE("the death of a rank between nodes is told to all, with its name") {
             if (!named) {
               fprintf(stderr, "rank %d: %s\n", world.rank(), how.error().message().c_str());
             }
-            return !named                                                 ? 1
-                   : later.ok() || later.error().code() != Errc::peer_dead ? 2
-                                                                           : 0;
+            return !named ? 1 : later.ok() || later.error().code() != Errc::peer_dead ? 2 : 0;
           },
           on_way(way));
       CHECK(codes == std::vector<int>{0, phase == 2 ? 0 : -SIGKILL, 0, 0});
@@ -159,9 +157,7 @@ TEST_CASE("a rank that is stopped is late, not dead") {
           if (world.rank() == 1) {
             ::raise(SIGSTOP);
           }
-          return sum_of_ranks(world, 10) != 0          ? 2
-                 : sum_of_ranks(world, 400'000) != 0 ? 3
-                                                       : 0;
+          return sum_of_ranks(world, 10) != 0 ? 2 : sum_of_ranks(world, 400'000) != 0 ? 3 : 0;
         },
         [&](Config& config) {
           on_way(way)(config);
@@ -192,24 +188,23 @@ TEST_CASE("ranks that call different operations all get the same error, with bot
         CAPTURE(odd);
         CAPTURE(count);
         std::vector<std::string> messages(4);
-        run_thread_ranks(
-            4, on_way(way), [&](Context& context) {
-              ProcessSet& world = context.world();
-              // The others have ended their init when this is done; what follows may end it.
-              static_cast<void>(sum_of_ranks(world, 1));
-              std::vector<float> values(count, 1.0F);
-              const Buffer buffer = {values.data(), count, Dtype::f32};
-              const Work work = world.rank() == odd
-                                    ? world.broadcast(buffer, 1, {.name = "odd"})
-                                    : world.all_reduce(buffer, Op::max, {.name = "even"});
-              auto how = work.wait(seconds(20));
-              if (how.ok()) {  // a root may be done before it hears of the others
-                how = world.barrier().wait(seconds(20));
-              }
-              REQUIRE(!how.ok());
-              CHECK(how.error().code() == Errc::mismatch);
-              messages[static_cast<size_t>(world.rank())] = how.error().message();
-            });
+        run_thread_ranks(4, on_way(way), [&](Context& context) {
+          ProcessSet& world = context.world();
+          // The others have ended their init when this is done; what follows may end it.
+          static_cast<void>(sum_of_ranks(world, 1));
+          std::vector<float> values(count, 1.0F);
+          const Buffer buffer = {values.data(), count, Dtype::f32};
+          const Work work = world.rank() == odd
+                                ? world.broadcast(buffer, 1, {.name = "odd"})
+                                : world.all_reduce(buffer, Op::max, {.name = "even"});
+          auto how = work.wait(seconds(20));
+          if (how.ok()) {  // a root may be done before it hears of the others
+            how = world.barrier().wait(seconds(20));
+          }
+          REQUIRE(!how.ok());
+          CHECK(how.error().code() == Errc::mismatch);
+          messages[static_cast<size_t>(world.rank())] = how.error().message();
+        });
         CAPTURE(messages[0]);
         CHECK(messages[0].find("broadcast root 1") != std::string::npos);
         CHECK(messages[0].find("all_reduce(max)") != std::string::npos);

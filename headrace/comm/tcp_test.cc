@@ -212,8 +212,8 @@ std::vector<std::byte> every_kind(ProcessSet& set, bool blocking) {
     }
     auto in = input(set.rank(), count * n, Dtype::f32, count + 8);
     auto out = sized(count);
-    done(set.reduce_scatter(f32(in), f32(out), Op::sum,
-                            {.prescale = 0.5, .blocking = blocking}), out);
+    done(set.reduce_scatter(f32(in), f32(out), Op::sum, {.prescale = 0.5, .blocking = blocking}),
+         out);
     auto wide = sized(count * n);
     done(set.all_gather(f32(out), f32(wide), options), wide);
     done(set.all_to_all(f32(in), f32(wide), options), wide);
@@ -281,8 +281,7 @@ TEST_CASE("split makes sets across nodes, within one, and of one rank") {
       ProcessSet& world = context.world();
       const auto sum = [](ProcessSet& set, uint64_t count) {
         std::vector<int64_t> values(count, set.world_ranks()[static_cast<size_t>(set.rank())]);
-        const auto how =
-            set.all_reduce(Buffer{values.data(), count, Dtype::i64}, Op::sum).wait();
+        const auto how = set.all_reduce(Buffer{values.data(), count, Dtype::i64}, Op::sum).wait();
         CHECK_MESSAGE(how.ok(), how.error().message());
         return values.back();
       };

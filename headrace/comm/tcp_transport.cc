@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/comm/tcp_transport_internal.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "headrace/comm/tcp_transport_internal.h"
 
 namespace headrace::comm {
 

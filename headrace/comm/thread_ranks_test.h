@@ -27,12 +27,11 @@ class MapStore {
             },
             .get = [this](const std::string& key, base::Deadline deadline) -> Result<std::string> {
               base::MutexLock lock(mutex_);
-              const auto there = [&]() HR_NO_THREAD_SAFETY_ANALYSIS {
-                return values_.contains(key);
-              };
-              if (!changed_.wait_for(mutex_, std::min<base::Micros>(
-                                                 deadline.left(), std::chrono::minutes(1)),
-                                     there)) {
+              const auto there = [&]()
+                                     HR_NO_THREAD_SAFETY_ANALYSIS { return values_.contains(key); };
+              if (!changed_.wait_for(
+                      mutex_, std::min<base::Micros>(deadline.left(), std::chrono::minutes(1)),
+                      there)) {
                 return Error{Errc::timeout, "no " + key};
               }
               return values_[key];

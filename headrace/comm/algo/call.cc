@@ -8,10 +8,9 @@
 namespace headrace::comm {
 
 std::string_view kind_name(Kind kind) {
-  constexpr std::string_view kNames[] = {"barrier",    "all_reduce", "reduce",
-                                         "broadcast",  "all_gather", "reduce_scatter",
-                                         "all_to_all", "gather",     "scatter",
-                                         "send",       "recv"};
+  constexpr std::string_view kNames[] = {"barrier",    "all_reduce",     "reduce",     "broadcast",
+                                         "all_gather", "reduce_scatter", "all_to_all", "gather",
+                                         "scatter",    "send",           "recv"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -56,8 +56,8 @@ int NodeTree::ranks() const {
 }
 
 bool NodeTree::is_flat() const {
-  return nodes.size() == 1 || std::all_of(nodes.begin(), nodes.end(),
-                                          [](const auto& node) { return node.size() == 1; });
+  return nodes.size() == 1 ||
+         std::all_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.size() == 1; });
 }
 
 Dtype partial_dtype(Dtype dtype, Op op) {

@@ -146,11 +146,9 @@ void ShmChunked::reduce() {
     const size_t element = dtype_bytes(call_.dtype);
     const size_t out_offset = offset / element * dtype_bytes(call_.result_dtype());
     std::byte* to = slot != nullptr ? slot : plan_.result.data + out_offset;
-    reduce_tree({.in = call_.dtype,
-                 .out = call_.result_dtype(),
-                 .op = call_.op,
-                 .scale = call_.postscale},
-                sources_, to, bytes / element);
+    reduce_tree(
+        {.in = call_.dtype, .out = call_.result_dtype(), .op = call_.op, .scale = call_.postscale},
+        sources_, to, bytes / element);
     if (slot == nullptr) {
       return;
     }

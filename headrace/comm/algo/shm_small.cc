@@ -81,12 +81,10 @@ void ShmSmall::take() {
     for (int r = 0; r < ranks; ++r) {
       sources[static_cast<size_t>(r)] = piece(r) + offset;
     }
-    reduce_tree({.in = call_.dtype,
-                 .out = call_.result_dtype(),
-                 .op = call_.op,
-                 .scale = call_.postscale},
-                std::span(sources).first(static_cast<size_t>(ranks)), call_.out,
-                scatter ? call_.counts[static_cast<size_t>(rank)] : call_.count);
+    reduce_tree(
+        {.in = call_.dtype, .out = call_.result_dtype(), .op = call_.op, .scale = call_.postscale},
+        std::span(sources).first(static_cast<size_t>(ranks)), call_.out,
+        scatter ? call_.counts[static_cast<size_t>(rank)] : call_.count);
   } else if (call_.kind == Kind::broadcast) {
     copy_piece(call_.out, rank == call_.root ? call_.in : piece(call_.root), call_.count * element);
   } else if (call_.kind == Kind::scatter) {

@@ -148,16 +148,16 @@ TcpOperation::TcpOperation(const Call& call, const TcpGroup& group, TcpLinks& li
       links_(links),
       state_(state),
       sequence_(state.sequence++),
-      self_(static_cast<size_t>(
-          std::find(group.ranks.begin(), group.ranks.end(), links.rank()) - group.ranks.begin())),
+      self_(static_cast<size_t>(std::find(group.ranks.begin(), group.ranks.end(), links.rank()) -
+                                group.ranks.begin())),
       lanes_(group.ranks.size()) {
   const size_t bytes = call.count * dtype_bytes(call.dtype);
   const auto place = static_cast<int>(self_);
   const auto places = static_cast<int>(lanes_.size());
-  direct_ = (call.kind == Kind::all_reduce || call.kind == Kind::reduce) &&
-            bytes <= state.small_bytes;
-  plan_ = direct_ ? plan_direct(call, place, places)
-                  : plan_exchange(call, place, places, kReduceBytes);
+  direct_ =
+      (call.kind == Kind::all_reduce || call.kind == Kind::reduce) && bytes <= state.small_bytes;
+  plan_ =
+      direct_ ? plan_direct(call, place, places) : plan_exchange(call, place, places, kReduceBytes);
   if (call.result_dtype() != call.dtype) {
     narrow(&plan_.result);
     std::for_each(plan_.take_result.begin(), plan_.take_result.end(),
@@ -204,8 +204,8 @@ void TcpOperation::open_lanes() {
       lane.sent = lane.to_send();
       continue;
     }
-    const bool published = plan_.publishes && (plan_.publish_to < 0 ||
-                                               plan_.publish_to == static_cast<int>(p));
+    const bool published =
+        plan_.publishes && (plan_.publish_to < 0 || plan_.publish_to == static_cast<int>(p));
     lane.send_contribution = plan_.send[p].bytes;
     lane.send_result = published ? out_bytes(plan_.result_bytes) : 0;
     lane.take_contribution = plan_.reduces ? plan_.result_bytes : plan_.take_sent[p].bytes;
@@ -319,8 +319,7 @@ void TcpOperation::fail_mismatch(size_t from, const TcpHeader& ours) {
     const TcpHeader& low = first ? theirs : ours;
     const TcpHeader& high = first ? ours : theirs;
     text = fmt::format("operation {} is {} on rank {} and {} on rank {}", ours.sequence,
-                       describe(low), std::min(rank, own), describe(high),
-                       std::max(rank, own));
+                       describe(low), std::min(rank, own), describe(high), std::max(rank, own));
   }
   error_ = Error{Errc::mismatch,
                  fmt::format("comm: {}; all ranks of a process set must call the same operations "
@@ -407,8 +406,7 @@ bool TcpOperation::reduce() {
       }
     }
     const size_t ready = (there - reduced_) / element * element;
-    if (ready == 0 ||
-        (there < plan_.result_bytes && ready < std::min(kReduceBytes, ring_ / 2))) {
+    if (ready == 0 || (there < plan_.result_bytes && ready < std::min(kReduceBytes, ring_ / 2))) {
       return moved;
     }
     const size_t some = std::min(ready, ring_ - reduced_ % ring_);
@@ -416,11 +414,9 @@ bool TcpOperation::reduce() {
       sources_[p] = p == self_ ? plan_.own.data + reduced_
                                : state_.staging.data() + ring_ * p + reduced_ % ring_;
     }
-    reduce_node_tree({.in = call_.dtype,
-                      .out = call_.result_dtype(),
-                      .op = call_.op,
-                      .scale = call_.postscale},
-                     group_.tree, sources_, result_to_ + out_bytes(reduced_), some / element);
+    reduce_node_tree(
+        {.in = call_.dtype, .out = call_.result_dtype(), .op = call_.op, .scale = call_.postscale},
+        group_.tree, sources_, result_to_ + out_bytes(reduced_), some / element);
     reduced_ += some;
     moved = true;
   }

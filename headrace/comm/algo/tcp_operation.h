@@ -21,7 +21,8 @@ namespace headrace::comm {
 /// What a rank says at the beginning of an operation. Little-endian on the wire, as all machines
 /// that run this are.
 struct TcpHeader {
-  uint64_t flag = 0;  ///< fingerprint with the number mixed in; kGoodbye: the rank has closed the set
+  uint64_t flag =
+      0;  ///< fingerprint with the number mixed in; kGoodbye: the rank has closed the set
   uint64_t sequence = 0;
   uint64_t contribution_bytes = 0;  ///< that follow for the receiver
   uint64_t result_bytes = 0;        ///< that follow after them
@@ -42,9 +43,9 @@ struct TcpSetState {
   /// One other rank. Its header of an operation in which it sends nothing is waited for by nobody;
   /// it comes before whatever it sends later.
   struct Peer {
-    std::deque<TcpHeader> expected;  ///< what this rank says itself; headers not yet taken
-    TcpHeader header;                ///< the one that is coming
-    size_t header_bytes = 0;         ///< of it that are there
+    std::deque<TcpHeader> expected;    ///< what this rank says itself; headers not yet taken
+    TcpHeader header;                  ///< the one that is coming
+    size_t header_bytes = 0;           ///< of it that are there
     std::atomic<bool> closed = false;  ///< has said goodbye
     std::atomic<bool> ended = false;   ///< nothing more comes from it
   };

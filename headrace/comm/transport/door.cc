@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kVisitorsMax = 256;
 constexpr base::Micros kVisitMost = std::chrono::seconds(10);
-constexpr uint64_t kLoggedFirst = 20;    // each of them, then only every
-constexpr uint64_t kLoggedEach = 1000;   // of those that follow
+constexpr uint64_t kLoggedFirst = 20;   // each of them, then only every
+constexpr uint64_t kLoggedEach = 1000;  // of those that follow
 
 Result<void> watch(int epoll, int operation, int fd, uint32_t events, uint32_t key) {
   epoll_event event = {};
@@ -99,8 +99,7 @@ void Door::accept() {
       continue;
     }
     next_key_ = next_key_ == UINT32_MAX ? kVisitorKey : next_key_ + 1;
-    visitors_.push_back(
-        {next_key_, peer, std::move(*handshake), base::Deadline::in(kVisitMost)});
+    visitors_.push_back({next_key_, peer, std::move(*handshake), base::Deadline::in(kVisitMost)});
     if (watch(epoll_, EPOLL_CTL_ADD, number, EPOLLIN, next_key_).ok()) {
       advance(std::prev(visitors_.end()));
     } else {
@@ -112,8 +111,8 @@ void Door::accept() {
 void Door::turn_away(Visitors::iterator visitor, std::string_view why) {
   ++turned_away_;
   if (turned_away_ <= kLoggedFirst || turned_away_ % kLoggedEach == 0) {
-    base::log_warning(fmt::format("comm: {} turned a connection away, the {}. so far: {}",
-                                  name_, turned_away_, why));
+    base::log_warning(fmt::format("comm: {} turned a connection away, the {}. so far: {}", name_,
+                                  turned_away_, why));
   }
   visitors_.erase(visitor);
 }

@@ -42,8 +42,8 @@ class Door {
  public:
   using Admit = std::function<void(const Hello&, Arrival)>;
   /// `name`: of this rank, for the log. `options.secret` is borrowed.
-  Door(wire::Listener listener, const wire::HandshakeOptions& options, std::string name,
-       int epoll, Admit admit);
+  Door(wire::Listener listener, const wire::HandshakeOptions& options, std::string name, int epoll,
+       Admit admit);
   ~Door();
 
   const wire::Endpoint& endpoint() const { return listener_.endpoint(); }

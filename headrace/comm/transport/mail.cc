@@ -198,11 +198,11 @@ void Mail::hand_over(const UnclaimedPointer& unclaimed, const ReceivePointer& re
   const size_t bytes = unclaimed->data.size();
   queue(unclaimed->stream, {.type = MailHeader::taken, .bytes = bytes + sizeof(MailHeader)});
   if (bytes != receive->bytes) {
-    finish(receive,
-           Error{Errc::mismatch, fmt::format("{}: rank {} sends {} bytes, there is room for {}",
-                                             receive->what, unclaimed->from, bytes,
-                                             receive->bytes)},
-           unclaimed->from);
+    finish(
+        receive,
+        Error{Errc::mismatch, fmt::format("{}: rank {} sends {} bytes, there is room for {}",
+                                          receive->what, unclaimed->from, bytes, receive->bytes)},
+        unclaimed->from);
     return;
   }
   if (bytes > 0) {
@@ -218,9 +218,9 @@ void Mail::take_offer(size_t index, const MailHeader& header, const ReceivePoint
     answer.type = MailHeader::refuse;
     answer.bytes = receive->bytes;
     finish(receive,
-           Error{Errc::mismatch, fmt::format("{}: rank {} sends {} bytes, there is room for {}",
-                                             receive->what, stream.rank, header.bytes,
-                                             receive->bytes)},
+           Error{Errc::mismatch,
+                 fmt::format("{}: rank {} sends {} bytes, there is room for {}", receive->what,
+                             stream.rank, header.bytes, receive->bytes)},
            stream.rank);
   } else {
     stream.accepted[header.id] = receive;
@@ -340,8 +340,7 @@ void Mail::on_end(size_t index) {
   stream.in_bytes = 0;
   if (const auto receive = std::exchange(stream.receive, nullptr)) {
     if (stream.in.type == MailHeader::letter) {
-      queue(index,
-            {.type = MailHeader::taken, .bytes = stream.in.bytes + sizeof(MailHeader)});
+      queue(index, {.type = MailHeader::taken, .bytes = stream.in.bytes + sizeof(MailHeader)});
     }
     finish(receive, {}, streams_[index].rank);
   } else if (const auto message = std::exchange(stream.unclaimed, nullptr)) {

@@ -2,8 +2,8 @@
 // Messages from one rank to another, by set and tag: matched in the order they were sent.
 //
 // A stream leads from each rank to each other one that it has written to. Short messages come with
-// their header and are kept until somebody asks for them, up to a bound; longer ones, and short ones
-// above the bound, are offered first and sent once the other side has a place for them. So no
+// their header and are kept until somebody asks for them, up to a bound; longer ones, and short
+// ones above the bound, are offered first and sent once the other side has a place for them. So no
 // message ever holds up another one.
 #pragma once
 
@@ -114,8 +114,8 @@ class Mail {
     std::map<uint64_t, SendPointer> offers;  // not yet answered
     std::map<uint64_t, ReceivePointer> accepted;
     MailHeader in;
-    size_t in_bytes = 0;  // of the header
-    size_t left = 0;      // of what follows it
+    size_t in_bytes = 0;      // of the header
+    size_t left = 0;          // of what follows it
     std::byte* to = nullptr;  // null: thrown away
     ReceivePointer receive;
     UnclaimedPointer unclaimed;

@@ -23,8 +23,7 @@ constexpr uint64_t kMailSet = UINT64_MAX;  // in place of a set: a stream of mes
 }  // namespace
 
 Result<std::shared_ptr<Network>> Network::start(const NetworkOptions& options,
-                                                const wire::Endpoint& where,
-                                                NetworkEvents events) {
+                                                const wire::Endpoint& where, NetworkEvents events) {
   auto loop = std::make_shared<Loop>(options, std::move(events));
   HR_TRY(auto listener, wire::Listener::bind(where), "comm");
   loop->epoll = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
@@ -119,9 +118,8 @@ Result<Arrival> Network::await(const Hello& hello, base::Deadline deadline) {
   const std::pair<uint64_t, int> key = {hello.set, hello.rank};
   const base::Micros limit = deadline.left();
   base::MutexLock lock(loop.mutex);
-  const bool there = loop.changed.wait_for(loop.mutex, limit, [&]() HR_NO_THREAD_SAFETY_ANALYSIS {
-    return loop.arrived.contains(key);
-  });
+  const bool there = loop.changed.wait_for(
+      loop.mutex, limit, [&]() HR_NO_THREAD_SAFETY_ANALYSIS { return loop.arrived.contains(key); });
   if (!there) {
     return Error{Errc::timeout,
                  fmt::format("comm: {} waited {} s at port {} for {}, which did not connect; see "
@@ -165,8 +163,7 @@ Result<void> Network::meet(base::Deadline deadline) {
   for (int r = 0; r < ranks; ++r) {
     all[static_cast<size_t>(r)] = r;
   }
-  HR_TRY(auto arrivals,
-         link(0, wire::Service::control, all, loop_->options.rank, deadline));
+  HR_TRY(auto arrivals, link(0, wire::Service::control, all, loop_->options.rank, deadline));
   auto shared = std::make_shared<std::vector<std::optional<Arrival>>>(std::move(arrivals));
   loop_->post([loop = loop_.get(), shared] {
     for (size_t r = 0; r < shared->size(); ++r) {
@@ -195,12 +192,11 @@ Result<void> Network::open_mail(int rank, base::Deadline deadline) {
   if (mail_to_.contains(rank)) {
     return {};
   }
-  HR_TRY(auto arrival, call({.set = kMailSet, .rank = loop_->options.rank}, wire::Service::data,
-                            rank, deadline));
+  HR_TRY(auto arrival,
+         call({.set = kMailSet, .rank = loop_->options.rank}, wire::Service::data, rank, deadline));
   auto shared = std::make_shared<base::Fd>(std::get<base::Fd>(std::move(arrival)));
-  loop_->post([loop = loop_.get(), shared, rank] {
-    loop->mail->adopt(rank, std::move(*shared), true);
-  });
+  loop_->post(
+      [loop = loop_.get(), shared, rank] { loop->mail->adopt(rank, std::move(*shared), true); });
   mail_to_.insert(rank);
   return {};
 }

@@ -32,8 +32,8 @@ constexpr base::Micros kDrainPause = std::chrono::milliseconds(2);
 enum FrameType : uint16_t { suspect_frame = 16, verdict_frame, set_failed_frame, goodbye_frame };
 
 Json json_of(const Error& error) {
-  Json json = Json::object(
-      {{"code", static_cast<int>(error.code())}, {"message", error.message()}});
+  Json json =
+      Json::object({{"code", static_cast<int>(error.code())}, {"message", error.message()}});
   if (const auto& origin = error.origin()) {
     json.set("origin", Json::object({{"rank", origin->rank},
                                      {"host", origin->host},
@@ -211,9 +211,8 @@ void Network::Loop::on_closed(int rank, const Error& error) {
     return;
   }
   const NetworkPeer& peer = peers[static_cast<size_t>(rank)];
-  Error found(Errc::peer_dead,
-              fmt::format("comm: {} is dead, or cut off: {}; see its output", name_of(rank),
-                          error.message()));
+  Error found(Errc::peer_dead, fmt::format("comm: {} is dead, or cut off: {}; see its output",
+                                           name_of(rank), error.message()));
   Origin origin;
   origin.rank = rank;
   origin.host = peer.host;
@@ -301,9 +300,9 @@ void Network::Loop::say_goodbye() {
     lingering.push_back({std::move(fd), deadline});
   }
   while (!deadline.passed()) {
-    const bool unsent =
-        std::any_of(controls.begin(), controls.end(),
-                    [](const auto& one) { return unsent_bytes(one.second.fd()) > 0; });
+    const bool unsent = std::any_of(controls.begin(), controls.end(), [](const auto& one) {
+      return unsent_bytes(one.second.fd()) > 0;
+    });
     if (check_lingering() == kNever && !unsent) {
       return;
     }
@@ -312,8 +311,7 @@ void Network::Loop::say_goodbye() {
 }
 
 void Network::tell_set_failed(uint64_t set, std::span<const int> world_ranks, const Error& error) {
-  const Json json =
-      Json::object({{"set", static_cast<int64_t>(set)}, {"error", json_of(error)}});
+  const Json json = Json::object({{"set", static_cast<int64_t>(set)}, {"error", json_of(error)}});
   const wire::Frame frame = {.type = set_failed_frame, .flags = 0, .payload = json.dump()};
   std::vector<int> ranks(world_ranks.begin(), world_ranks.end());
   loop_->post([loop = loop_.get(), frame, ranks = std::move(ranks)] {

@@ -49,9 +49,9 @@ struct Network::Loop {
   base::Fd epoll;
   base::Fd wake_fd;
   std::unique_ptr<Door> door;
-  std::vector<NetworkPeer> peers;                       // by rank; fixed after meet()
-  std::unique_ptr<std::atomic<bool>[]> has_departed;    // by rank
-  std::atomic<int> known_ranks = 0;                     // of the two above
+  std::vector<NetworkPeer> peers;                     // by rank; fixed after meet()
+  std::unique_ptr<std::atomic<bool>[]> has_departed;  // by rank
+  std::atomic<int> known_ranks = 0;                   // of the two above
 
   struct Suspect {
     Error error;

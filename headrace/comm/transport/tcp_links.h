@@ -58,8 +58,8 @@ class TcpLinks {
     base::Fd fd;
     bool readable = true;
     bool writable = true;
-    bool ends = false;   // the end of the stream has come, maybe behind bytes
-    bool takes = true;   // the other side still reads
+    bool ends = false;  // the end of the stream has come, maybe behind bytes
+    bool takes = true;  // the other side still reads
     std::string broken;
   };
   TcpLinks(int rank, std::vector<Link> links, base::Fd epoll, base::Fd wake)

@@ -44,6 +44,7 @@ class Work:
     def wait(self, limit: float | None = ...) -> None: ...
     def error(self) -> object: ...
     def sequence(self) -> int: ...
+    def source(self) -> int: ...
     def notify(self, completions: Completions, number: int) -> None: ...
 
 class ProcessSet:
@@ -166,6 +167,24 @@ class ProcessSet:
     def barrier(
         self, name: str = ..., blocking: bool = ..., timeout: float | None = ...
     ) -> Work: ...
+    def send(
+        self,
+        input: Memory,
+        dst: int,
+        tag: int,
+        name: str = ...,
+        blocking: bool = ...,
+        timeout: float | None = ...,
+    ) -> Work: ...
+    def recv(
+        self,
+        output: Memory,
+        src: int | None,
+        tag: int,
+        name: str = ...,
+        blocking: bool = ...,
+        timeout: float | None = ...,
+    ) -> Work: ...
 
 class Context:
     """This process as one of the ranks of a job."""
@@ -191,4 +210,6 @@ def init(
     init_timeout: float,
     store_set: Callable,
     store_get: Callable,
+    transport: str = ...,
+    node: str = ...,
 ) -> Context: ...

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -43,6 +44,9 @@ class Progress {
   std::atomic<bool> stop_ = false;
   base::Mutex mutex_;
   std::vector<std::shared_ptr<SetQueue>> queues_ HR_GUARDED_BY(mutex_);
+  // What others have told of sets that are not there: a rank may be done with making one, and fail
+  // in it, while this one is still about it. Bounded.
+  std::map<uint64_t, Error> early_ HR_GUARDED_BY(mutex_);
   base::Thread thread_;  // last: stops before what it uses goes
 };
 

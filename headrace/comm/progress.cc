@@ -31,6 +31,11 @@ void Progress::add(std::shared_ptr<SetQueue> queue) {
     if (auto early = early_.extract(queue->id())) {
       failed = std::move(early.mapped());
     }
+    for (const int rank : queue->world_ranks()) {
+      if (const auto dead = dead_.find(rank); !failed && dead != dead_.end()) {
+        failed = dead->second;
+      }
+    }
   }
   if (failed) {
     queue->hear(*failed);
@@ -56,6 +61,10 @@ std::vector<std::shared_ptr<SetQueue>> Progress::queues() {
 }
 
 void Progress::fail_sets_of(int world_rank, const Error& error) {
+  if (world_rank >= 0) {
+    base::MutexLock lock(mutex_);
+    dead_.insert({world_rank, error});
+  }
   for (const auto& queue : queues()) {
     const auto ranks = queue->world_ranks();
     if (world_rank < 0 || std::find(ranks.begin(), ranks.end(), world_rank) != ranks.end()) {

@@ -349,7 +349,11 @@ bool TcpOperation::check_header(size_t from) {
   TcpSetState::Peer& peer = peer_of(from);
   peer.header_bytes = 0;
   if (peer.header.flag == TcpHeader::kGoodbye) {
-    peer.closed = true;
+    if (peer.header.sequence == TcpHeader::kFailed) {
+      peer.failed = true;
+    } else {
+      peer.closed = true;
+    }
     return false;
   }
   const TcpHeader ours = peer.expected.front();
@@ -387,7 +391,7 @@ bool TcpOperation::receive(size_t from) {
   bool moved = false;
   const int rank = rank_of(from);
   TcpSetState::Peer& peer = peer_of(from);
-  while (links_.may_receive(rank) && !peer.closed) {
+  while (links_.may_receive(rank) && !peer.closed && !peer.failed) {
     Parts parts;
     plan_receive(from, &parts);
     if (parts.span().empty()) {
@@ -510,16 +514,18 @@ std::unique_ptr<Operation> start_tcp_operation(const Call& call, const TcpGroup&
 bool next_tcp_begun(const TcpLinks& links, const TcpSetState& state) {
   for (int r = 0; r < links.ranks(); ++r) {
     const TcpSetState::Peer& peer = state.peers[static_cast<size_t>(r)];
-    if (r != links.rank() && peer.expected.empty() && !peer.closed && links.has_bytes(r)) {
+    if (r != links.rank() && peer.expected.empty() && !peer.closed && !peer.failed &&
+        links.has_bytes(r)) {
       return true;
     }
   }
   return false;
 }
 
-void say_goodbye(TcpLinks& links) {
-  const TcpHeader goodbye;
-  const iovec part = {.iov_base = const_cast<TcpHeader*>(&goodbye), .iov_len = sizeof goodbye};
+void say_goodbye(TcpLinks& links, bool failed) {
+  TcpHeader goodbye;
+  goodbye.sequence = failed ? TcpHeader::kFailed : 0;
+  const iovec part = {.iov_base = &goodbye, .iov_len = sizeof goodbye};
   for (int r = 0; r < links.ranks(); ++r) {
     if (r != links.rank() && links.may_send(r)) {
       links.send(r, {&part, 1});

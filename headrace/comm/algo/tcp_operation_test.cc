@@ -130,7 +130,7 @@ TEST_CASE("a difference in an operation that nobody waited for is found in the n
 TEST_CASE("a goodbye is not the beginning of an operation") {
   Pair pair;
   std::vector<float> values(10);
-  say_goodbye(pair.links(1));
+  say_goodbye(pair.links(1), false);
 
   const Call call = broadcast_of(values, 1);
   const auto operation = pair.start(0, call);
@@ -138,6 +138,18 @@ TEST_CASE("a goodbye is not the beginning of an operation") {
   CHECK(operation->missing() == 1);
   CHECK(pair.state(0).peers[1].closed);
   CHECK(!pair.next_begun(0));
+}
+
+TEST_CASE("who leaves a set that has failed has not closed it: the reason comes another way") {
+  Pair pair;
+  std::vector<float> values(10);
+  say_goodbye(pair.links(1), true);
+
+  const Call call = broadcast_of(values, 1);
+  const auto operation = pair.start(0, call);
+  CHECK(run(*operation) == Step::stuck);
+  CHECK(pair.state(0).peers[1].failed);
+  CHECK(!pair.state(0).peers[1].closed);
 }
 
 }  // namespace

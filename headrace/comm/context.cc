@@ -289,6 +289,16 @@ std::string_view transport_name(Transport transport) {
   return kNames[static_cast<size_t>(transport)];
 }
 
+Result<Transport> transport_of_name(std::string_view name) {
+  for (const auto one : {Transport::automatic, Transport::shm, Transport::tcp}) {
+    if (name == transport_name(one)) {
+      return one;
+    }
+  }
+  return Error{Errc::invalid_argument,
+               fmt::format("comm: transport \"{}\"; it is auto, shm or tcp", name)};
+}
+
 Context::Context(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Context::~Context() {
   if (state_ != nullptr && state_->mark.forked()) {

@@ -21,6 +21,8 @@ namespace headrace::comm {
 /// What carries tensors. `automatic`: shared memory between ranks of a node, TCP between nodes.
 enum class Transport : uint8_t { automatic, shm, tcp };
 HR_API std::string_view transport_name(Transport transport);
+/// "auto", "shm" or "tcp"; `invalid_argument` for anything else.
+HR_API Result<Transport> transport_of_name(std::string_view name);
 
 /// Who this process is and how it takes part. All but `rank`, `iface` and `node` must be equal on
 /// all ranks.

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kMeshRanksMax = 512;
 constexpr uint16_t kAnyPort = 0;
+constexpr base::Micros kMeetMost = std::chrono::seconds(60);
 
 bool one_machine(const Meeting& meeting) {
   return std::all_of(meeting.ranks.begin(), meeting.ranks.end(), [&](const RankInfo& one) {
@@ -113,7 +114,9 @@ Result<std::shared_ptr<Network>> join_network(const Config& config, const StoreT
          tell_all(config, store, "address", entry_of(config, meeting, network)));
   HR_TRY(auto peers, peers_of(config, meeting, entries));
   (*network)->know(std::move(peers));
-  HR_TRY((*network)->meet(base::Deadline::in(config.init_timeout)));
+  // All are there by now: who does not connect has died since, or cannot be reached.
+  const base::Micros most = std::min<base::Micros>(config.init_timeout, kMeetMost);
+  HR_TRY((*network)->meet(base::Deadline::in(most)));
   return network;
 }
 

@@ -85,9 +85,9 @@ std::unique_ptr<Operation> NodesTransport::Phased::among_all() {
 
 /// Small: reduce to the node's first rank, exchange, broadcast. Large: reduce_scatter to as many
 /// ranks as the smallest node has, each exchanges its share, all_gather.
-class NodesTransport::AllReduce : public Phased {
+class NodesTransport::ThroughNode : public Phased {
  public:
-  AllReduce(const Call& call, NodesTransport& nodes);
+  ThroughNode(const Call& call, NodesTransport& nodes);
 
  private:
   bool begin(uint32_t phase, std::unique_ptr<Operation>* out) override;
@@ -102,7 +102,7 @@ class NodesTransport::AllReduce : public Phased {
   uint64_t offset_ = 0;           // of the own share
 };
 
-NodesTransport::AllReduce::AllReduce(const Call& call, NodesTransport& nodes)
+NodesTransport::ThroughNode::ThroughNode(const Call& call, NodesTransport& nodes)
     : Phased(call, nodes),
       local_(static_cast<size_t>(nodes.channel_.rank())),
       partial_(partial_dtype(call.dtype, call.op)),
@@ -118,7 +118,7 @@ NodesTransport::AllReduce::AllReduce(const Call& call, NodesTransport& nodes)
   }
 }
 
-void NodesTransport::AllReduce::reduce_in_node() {
+void NodesTransport::ThroughNode::reduce_in_node() {
   part_ = call_;
   part_.out = nodes_.partial_.data();
   part_.postscale = 1.0;
@@ -127,7 +127,7 @@ void NodesTransport::AllReduce::reduce_in_node() {
   part_.counts = counts_;
 }
 
-void NodesTransport::AllReduce::exchange() {
+void NodesTransport::ThroughNode::exchange() {
   part_ = call_;
   part_.kind = Kind::all_reduce;
   part_.dtype = partial_;
@@ -138,14 +138,14 @@ void NodesTransport::AllReduce::exchange() {
   part_.prescale = 1.0;
 }
 
-void NodesTransport::AllReduce::hand_out() {
+void NodesTransport::ThroughNode::hand_out() {
   part_ = call_;
   part_.in = call_.out + offset_ * dtype_bytes(call_.dtype);
   part_.root = 0;
   part_.counts = counts_;
 }
 
-bool NodesTransport::AllReduce::begin(uint32_t phase, std::unique_ptr<Operation>* out) {
+bool NodesTransport::ThroughNode::begin(uint32_t phase, std::unique_ptr<Operation>* out) {
   switch (phase) {
     case 0:
       reduce_in_node();
@@ -217,7 +217,7 @@ NodesTransport::NodesTransport(std::unique_ptr<TcpTransport> tcp, base::ShmMappi
 
 std::unique_ptr<Operation> NodesTransport::start(const Call& call) {
   if (call.kind == Kind::all_reduce) {
-    return std::make_unique<AllReduce>(call, *this);
+    return std::make_unique<ThroughNode>(call, *this);
   }
   return std::make_unique<Agreed>(call, *this);
 }

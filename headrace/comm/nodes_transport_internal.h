@@ -39,7 +39,7 @@ class NodesTransport : public SetTransport {
 
  private:
   class Phased;
-  class AllReduce;
+  class ThroughNode;
   class Agreed;
 
   const std::vector<int>& own_node() const { return tcp_->tree().nodes[node_]; }

@@ -96,6 +96,7 @@ class HR_API ProcessSet {
   int waits_for() const;
   /// What all operations of this set end with, once it has failed or a rank has closed it.
   std::optional<Error> failure() const;
+
   /// One message to `dst`, and one from `src` (any_source: whoever sends one): matched by the tag,
   /// in the order of sending, beside the collectives, which neither waits for. Both name the same
   /// number of bytes (`mismatch` otherwise). A send is done when its buffer may be used again.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "headrace/base/futex.h"
@@ -23,8 +24,22 @@ Progress::~Progress() {
 }
 
 void Progress::add(std::shared_ptr<SetQueue> queue) {
-  base::MutexLock lock(mutex_);
-  queues_.push_back(std::move(queue));
+  std::optional<Error> failed;
+  {
+    base::MutexLock lock(mutex_);
+    queues_.push_back(queue);
+    if (auto early = early_.extract(queue->id())) {
+      failed = std::move(early.mapped());
+    }
+    for (const int rank : queue->world_ranks()) {
+      if (const auto dead = dead_.find(rank); !failed && dead != dead_.end()) {
+        failed = dead->second;
+      }
+    }
+  }
+  if (failed) {
+    queue->hear(*failed);
+  }
 }
 
 void Progress::remove(const SetQueue* queue) {
@@ -46,6 +61,10 @@ std::vector<std::shared_ptr<SetQueue>> Progress::queues() {
 }
 
 void Progress::fail_sets_of(int world_rank, const Error& error) {
+  if (world_rank >= 0) {
+    base::MutexLock lock(mutex_);
+    dead_.insert({world_rank, error});
+  }
   for (const auto& queue : queues()) {
     const auto ranks = queue->world_ranks();
     if (world_rank < 0 || std::find(ranks.begin(), ranks.end(), world_rank) != ranks.end()) {
@@ -56,12 +75,22 @@ void Progress::fail_sets_of(int world_rank, const Error& error) {
 }
 
 void Progress::fail_set(uint64_t id, const Error& error) {
-  for (const auto& queue : queues()) {
-    if (queue->id() == id) {
-      queue->hear(error);
+  constexpr size_t kEarlyMost = 256;
+  std::shared_ptr<SetQueue> found;
+  {
+    base::MutexLock lock(mutex_);
+    const auto place = std::find_if(queues_.begin(), queues_.end(),
+                                    [id](const auto& one) { return one->id() == id; });
+    if (place != queues_.end()) {
+      found = *place;
+    } else if (early_.size() < kEarlyMost) {
+      early_.insert({id, error});
     }
   }
-  bells_.ring_self();
+  if (found != nullptr) {
+    found->hear(error);
+    bells_.ring_self();
+  }
 }
 
 Progress::Round Progress::round(bool before_sleep) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -43,7 +44,11 @@ class Progress {
   std::atomic<bool> stop_ = false;
   base::Mutex mutex_;
   std::vector<std::shared_ptr<SetQueue>> queues_ HR_GUARDED_BY(mutex_);
-  base::Thread thread_;  // last: stops before what it uses goes
+  // What others have told of sets that are not there: a rank may be done with making one, and fail
+  // in it, while this one is still about it. Bounded.
+  std::map<uint64_t, Error> early_ HR_GUARDED_BY(mutex_);
+  std::map<int, Error> dead_ HR_GUARDED_BY(mutex_);  // ranks of the world, for sets yet to come
+  base::Thread thread_;                              // last: stops before what it uses goes
 };
 
 }  // namespace headrace::comm

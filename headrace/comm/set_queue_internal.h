@@ -69,6 +69,8 @@ class SetQueue {
   Step step() HR_REQUIRES(driving_);
   /// Before sleeping: end what is over its deadline, or whose set has failed elsewhere.
   void look_for_failure() HR_REQUIRES(driving_);
+  /// Nothing is under way here, and another rank is known to be in the next operation.
+  bool next_begun() HR_REQUIRES(driving_) { return idle() && transport_->next_begun(); }
   /// Before sleeping at the node's bell: see that it rings when this set can go on.
   void ring_bell_once() HR_REQUIRES(driving_) { transport_->ring_bell_once(); }
   /// Whom the operation under way waits for was last seen on this core.

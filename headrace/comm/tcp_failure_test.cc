@@ -5,8 +5,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
-#include <fstream>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "headrace/comm/process_ranks_test.h"
@@ -323,6 +325,50 @@ TEST_CASE("strangers at the ports of a job are turned away, without an effect on
         }
       });
   CHECK(codes == std::vector<int>(3, 0));
+}
+
+/// How often threads of this process that belong to contexts have gone to sleep.
+int64_t sleeps_of_contexts() {
+  int64_t sum = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    const auto status = base::read_file(task.path() / "status", 65'536);
+    if (!status.ok() || status->find("Name:\thr-") != 0) {
+      continue;
+    }
+    constexpr std::string_view kCount = "\nvoluntary_ctxt_switches:";
+    const size_t at = status->find(kCount);
+    sum += at == std::string::npos ? 0 : std::stoll(status->substr(at + kCount.size()));
+  }
+  return sum;
+}
+
+TEST_CASE("ranks that have nothing to do do not wake up") {
+  for (const Way& way : kWays) {
+    CAPTURE(way.name);
+    std::atomic<int> idle = 0;
+    std::atomic<bool> measured = false;
+    run_thread_ranks(4, on_way(way), [&](Context& context) {
+      CHECK(sum_of_ranks(context.world(), 100'000) == 0);
+      idle.fetch_add(1);
+      const auto deadline = base::Deadline::in(seconds(30));
+      while (context.world().rank() == 0 && idle != 4 && !deadline.passed()) {
+        base::sleep_for(milliseconds(5));
+      }
+      if (context.world().rank() == 0) {
+        int64_t before = -1;
+        while (std::exchange(before, sleeps_of_contexts()) != before && !deadline.passed()) {
+          base::sleep_for(milliseconds(300));  // until the last of them has fallen asleep
+        }
+        base::sleep_for(milliseconds(1500));  // longer than between two probes of the kernel
+        CHECK(before > 0);
+        CHECK(sleeps_of_contexts() == before);
+        measured = true;
+      }
+      while (!measured && !deadline.passed()) {
+        base::sleep_for(milliseconds(5));
+      }
+    });
+  }
 }
 
 TEST_CASE("a rank with another secret than the job's does not get in") {

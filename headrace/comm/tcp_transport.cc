@@ -38,7 +38,8 @@ bool TcpTransport::closed(int rank) const {
 void TcpTransport::look_at_connections() {
   for (size_t r = 0; r < broken_.size(); ++r) {
     const auto rank = static_cast<int>(r);
-    if (rank == links_.rank() || links_.broken(rank).empty() || closed(rank)) {
+    if (rank == links_.rank() || links_.broken(rank).empty() || closed(rank) ||
+        state_.peers[r].failed) {
       continue;
     }
     if (!broken_[r]) {
@@ -89,7 +90,12 @@ Error TcpTransport::spread(const Error& error) {
 
 void TcpTransport::leave() {
   if (!std::exchange(left_, true)) {
-    say_goodbye(links_);
+    bool failed = false;
+    {
+      base::MutexLock lock(mutex_);
+      failed = fault_.has_value();
+    }
+    say_goodbye(links_, failed);
     network_->linger(std::move(links_).release());
   }
 }

@@ -226,6 +226,26 @@ void bind_rooted(nb::class_<Set>& set) {
           "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(), release_gil());
 }
 
+void bind_messages(nb::class_<Set>& set) {
+  set.def(
+         "send",
+         [](Set& s, const Memory& in, int dst, int tag, const std::string& name, bool blocking,
+            Timeout timeout) {
+           return s.send(in.in(), dst, tag, options_of(name, blocking, timeout));
+         },
+         "input"_a, "dst"_a, "tag"_a, "name"_a = "", "blocking"_a = true, "timeout"_a = nb::none(),
+         release_gil())
+      .def(
+          "recv",
+          [](Set& s, const Memory& out, std::optional<int> src, int tag, const std::string& name,
+             bool blocking, Timeout timeout) {
+            return s.recv(out.out(), src.value_or(Set::any_source), tag,
+                          options_of(name, blocking, timeout));
+          },
+          "output"_a, "src"_a.none(), "tag"_a, "name"_a = "", "blocking"_a = true,
+          "timeout"_a = nb::none(), release_gil());
+}
+
 void bind_process_set(nb::module_& m) {
   nb::class_<Set> set(m, "ProcessSet", "Collectives over an ordered subset of the ranks.");
   set.def_prop_ro("rank", &Set::rank)
@@ -240,6 +260,7 @@ void bind_process_set(nb::module_& m) {
   bind_reductions(set);
   bind_movements(set);
   bind_rooted(set);
+  bind_messages(set);
 }
 
 void bind_work(nb::module_& m) {
@@ -277,6 +298,7 @@ void bind_work(nb::module_& m) {
              return how.ok() ? nb::object(nb::none()) : exception_of(how.error());
            })
       .def("sequence", &hc::Work::sequence)
+      .def("source", &hc::Work::source)
       .def(
           "notify",
           [](const hc::Work& work, const Completions& to, int64_t number) {
@@ -307,7 +329,8 @@ void bind_context(nb::module_& m) {
   m.def(
       "init",
       [](int rank, int world_size, const std::string& job, uint64_t generation, double timeout,
-         double init_timeout, const nb::callable& set, const nb::callable& get) {
+         double init_timeout, const nb::callable& set, const nb::callable& get,
+         const std::string& transport, const std::string& node) {
         hc::Config config;
         config.rank = rank;
         config.world_size = world_size;
@@ -315,10 +338,12 @@ void bind_context(nb::module_& m) {
         config.generation = generation;
         config.timeout = milliseconds_of(timeout);
         config.init_timeout = milliseconds_of(init_timeout);
+        config.transport = or_throw(hc::transport_of_name(transport));
+        config.node = node;
         return make_context(config, set, get);
       },
       "rank"_a, "world_size"_a, "job"_a, "generation"_a, "timeout"_a, "init_timeout"_a,
-      "store_set"_a, "store_get"_a);
+      "store_set"_a, "store_get"_a, "transport"_a = "auto", "node"_a = "");
 }
 
 }  // namespace

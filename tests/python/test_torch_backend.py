@@ -41,6 +41,11 @@ def test_collectives_give_what_torch_computes_alone(ranks: Ranks, case: str, siz
     assert ranks(case, size) == [None] * size
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_messages_reach_whom_they_are_for(ranks: Ranks, size: int) -> None:
+    assert ranks("messages", size) == [None] * size
+
+
 def test_groups_work_beside_one_another(ranks: Ranks) -> None:
     assert ranks("groups", 4) == [None] * 4
 

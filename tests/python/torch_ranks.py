@@ -133,6 +133,46 @@ def movements(rank: int, size: int) -> None:
 
 
 @case
+def messages(rank: int, size: int) -> None:
+    following, before = (rank + 1) % size, (rank - 1) % size
+    for shape in ((), (0,), (7, 3), (300, 1000)):
+        out = torch.full(shape, float(rank))
+        got = torch.empty(shape)
+        works = [dist.isend(out, following, tag=3), dist.irecv(got, before, tag=3)]
+        for work in works:
+            work.wait()
+        assert torch.equal(got, torch.full(shape, float(before)))
+    # Strided, of a type that is moved only, and several at once.
+    wide = torch.zeros(4, 6, dtype=torch.complex64)
+    ops = [
+        dist.P2POp(dist.isend, torch.full((4,), rank + 1j, dtype=torch.complex64), following),
+        dist.P2POp(dist.irecv, wide[:, 2], before),
+    ]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert torch.equal(wide[:, 2], torch.full((4,), before + 1j, dtype=torch.complex64))
+    if rank == 0:
+        seen = []
+        for _ in range(size - 1):
+            got = torch.empty(5)
+            seen.append(dist.recv(got, tag=9))
+            assert torch.equal(got, torch.full((5,), float(seen[-1])))
+        assert sorted(seen) == list(range(1, size))
+    else:
+        dist.send(torch.full((5,), float(rank)), 0, tag=9)
+    # In a group whose ranks are in another order than the world's.
+    group = dist.new_group([size - 1, 0])
+    if rank in (0, size - 1):
+        got = torch.empty(2)
+        other = size - 1 - rank
+        if rank == 0:
+            dist.send(torch.tensor([4.0, 5.0]), other, group=group)
+        else:
+            dist.recv(got, other, group=group)
+            assert got.tolist() == [4.0, 5.0]
+
+
+@case
 def groups(rank: int, size: int) -> None:
     halves = [dist.new_group(list(range(size // 2))), dist.new_group(list(range(size // 2, size)))]
     ours = halves[0] if rank < size // 2 else halves[1]

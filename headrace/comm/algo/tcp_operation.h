@@ -35,6 +35,8 @@ struct TcpHeader {
   char name[80] = {};  ///< cut off, with a zero at the end
 
   static constexpr uint64_t kGoodbye = 0;
+  /// `sequence` of the goodbye to a set that has failed: what with is told beside the stream.
+  static constexpr uint64_t kFailed = 1;
 };
 static_assert(sizeof(TcpHeader) == 128);
 
@@ -48,6 +50,7 @@ struct TcpSetState {
     size_t header_bytes = 0;           ///< of it that are there
     std::atomic<bool> closed = false;  ///< has said goodbye
     std::atomic<bool> ended = false;   ///< nothing more comes from it
+    bool failed = false;               ///< its set has failed; why is on its way
   };
   TcpSetState(int ranks, size_t small_bytes_in)
       : peers(static_cast<size_t>(ranks)), small_bytes(small_bytes_in) {}
@@ -74,6 +77,6 @@ std::unique_ptr<Operation> start_tcp_operation(const Call& call, const TcpGroup&
 bool next_tcp_begun(const TcpLinks& links, const TcpSetState& state);
 
 /// Tell all ranks, behind what was sent before, that this one takes part no longer.
-void say_goodbye(TcpLinks& links);
+void say_goodbye(TcpLinks& links, bool failed);
 
 }  // namespace headrace::comm

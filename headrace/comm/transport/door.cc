@@ -79,8 +79,9 @@ void Door::accept() {
   while (true) {
     auto fd = listener_.accept();
     if (!fd.ok()) {
-      // Out of descriptors: those who wait are seen again when one has become free.
+      // Out of descriptors, as a rule. Those who come wait outside, and this thread does not turn.
       base::log_warning(fmt::format("comm: {}: {}", name_, fd.error().message()));
+      open(false);
       return;
     }
     if (!fd->has_value()) {
@@ -106,6 +107,13 @@ void Door::accept() {
       visitors_.pop_back();
     }
   }
+}
+
+void Door::open(bool wide) {
+  constexpr base::Micros kShut = std::chrono::seconds(1);
+  static_cast<void>(
+      watch(epoll_, EPOLL_CTL_MOD, listener_.fd(), wide ? uint32_t{EPOLLIN} : 0U, kListenerKey));
+  shut_ = wide ? std::nullopt : std::optional(base::Deadline::in(kShut));
 }
 
 void Door::turn_away(Visitors::iterator visitor, std::string_view why) {
@@ -175,6 +183,11 @@ bool Door::advance(Visitors::iterator visitor) {
 
 base::Micros Door::expire() {
   base::Micros next = std::chrono::hours(1);
+  if (shut_ && shut_->passed()) {
+    open(true);
+  } else if (shut_) {
+    next = shut_->left();
+  }
   for (auto it = visitors_.begin(); it != visitors_.end();) {
     const auto visitor = it++;
     if (visitor->deadline.passed()) {

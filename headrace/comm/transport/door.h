@@ -63,6 +63,7 @@ class Door {
   };
   using Visitors = std::list<Visitor>;
   void accept();
+  void open(bool wide);
   void turn_away(Visitors::iterator visitor, std::string_view why);
   /// False: it is gone, or somebody else's by now.
   bool advance(Visitors::iterator visitor);
@@ -76,6 +77,7 @@ class Door {
   Visitors visitors_;
   uint32_t next_key_ = kVisitorKey;
   uint64_t turned_away_ = 0;
+  std::optional<base::Deadline> shut_;  // nobody is let in until then: there are no descriptors
 };
 
 }  // namespace headrace::comm

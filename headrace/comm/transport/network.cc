@@ -20,6 +20,15 @@ namespace {
 
 constexpr uint64_t kMailSet = UINT64_MAX;  // in place of a set: a stream of messages
 
+/// What the connection must be; another rank may have meant something else.
+template <class Wanted>
+Result<Wanted> as(Arrival arrival) {
+  if (auto* wanted = std::get_if<Wanted>(&arrival)) {
+    return std::move(*wanted);
+  }
+  return Error{Errc::mismatch, "comm: a rank connected for another service than this set's"};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Network>> Network::start(const NetworkOptions& options,
@@ -164,12 +173,16 @@ Result<void> Network::meet(base::Deadline deadline) {
     all[static_cast<size_t>(r)] = r;
   }
   HR_TRY(auto arrivals, link(0, wire::Service::control, all, loop_->options.rank, deadline));
-  auto shared = std::make_shared<std::vector<std::optional<Arrival>>>(std::move(arrivals));
+  auto shared = std::make_shared<std::map<int, wire::Channel>>();
+  for (size_t r = 0; r < arrivals.size(); ++r) {
+    if (arrivals[r].has_value()) {
+      HR_TRY(auto channel, as<wire::Channel>(*std::move(arrivals[r])));
+      shared->insert({static_cast<int>(r), std::move(channel)});
+    }
+  }
   loop_->post([loop = loop_.get(), shared] {
-    for (size_t r = 0; r < shared->size(); ++r) {
-      if ((*shared)[r].has_value()) {
-        loop->adopt(static_cast<int>(r), std::get<wire::Channel>(*std::move((*shared)[r])));
-      }
+    for (auto& [rank, channel] : *shared) {
+      loop->adopt(rank, std::move(channel));
     }
   });
   return {};
@@ -181,7 +194,7 @@ Result<std::vector<base::Fd>> Network::connect(uint64_t set, std::span<const int
   std::vector<base::Fd> connections(arrivals.size());
   for (size_t i = 0; i < arrivals.size(); ++i) {
     if (arrivals[i].has_value()) {
-      connections[i] = std::get<base::Fd>(*std::move(arrivals[i]));
+      HR_TRY(connections[i], as<base::Fd>(*std::move(arrivals[i])));
     }
   }
   return connections;
@@ -194,7 +207,8 @@ Result<void> Network::open_mail(int rank, base::Deadline deadline) {
   }
   HR_TRY(auto arrival,
          call({.set = kMailSet, .rank = loop_->options.rank}, wire::Service::data, rank, deadline));
-  auto shared = std::make_shared<base::Fd>(std::get<base::Fd>(std::move(arrival)));
+  HR_TRY(auto stream, as<base::Fd>(std::move(arrival)));
+  auto shared = std::make_shared<base::Fd>(std::move(stream));
   loop_->post(
       [loop = loop_.get(), shared, rank] { loop->mail->adopt(rank, std::move(*shared), true); });
   mail_to_.insert(rank);

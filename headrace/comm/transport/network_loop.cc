@@ -257,9 +257,15 @@ void Network::Loop::decide(int rank, const Error& error) {
 
 void Network::Loop::apply(int rank, const Error& error) {
   suspects.erase(rank);
-  if (rank != options.rank && dead.insert(rank).second) {
-    events.on_dead(rank, error);
+  if (rank == options.rank || !dead.insert(rank).second) {
+    return;
   }
+  {
+    base::MutexLock lock(mutex);
+    gone.insert({rank, error});
+    changed.notify_all();
+  }
+  events.on_dead(rank, error);
 }
 
 void Network::Loop::send(int rank, const wire::Frame& frame) {

@@ -71,6 +71,7 @@ struct Network::Loop {
   base::CondVar changed;
   std::deque<std::function<void()>> tasks HR_GUARDED_BY(mutex);
   std::map<std::pair<uint64_t, int>, Arrival> arrived HR_GUARDED_BY(mutex);
+  std::map<int, Error> gone HR_GUARDED_BY(mutex);  // who is dead, for those that wait for it
   std::atomic<bool> stopping = false;
   base::Thread thread;  // last: stops before what it uses goes
 };

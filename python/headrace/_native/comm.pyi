@@ -44,6 +44,7 @@ class Work:
     def wait(self, limit: float | None = ...) -> None: ...
     def error(self) -> object: ...
     def sequence(self) -> int: ...
+    def source(self) -> int: ...
     def notify(self, completions: Completions, number: int) -> None: ...
 
 class ProcessSet:
@@ -165,6 +166,24 @@ class ProcessSet:
     ) -> Work: ...
     def barrier(
         self, name: str = ..., blocking: bool = ..., timeout: float | None = ...
+    ) -> Work: ...
+    def send(
+        self,
+        input: Memory,
+        dst: int,
+        tag: int,
+        name: str = ...,
+        blocking: bool = ...,
+        timeout: float | None = ...,
+    ) -> Work: ...
+    def recv(
+        self,
+        output: Memory,
+        src: int | None,
+        tag: int,
+        name: str = ...,
+        blocking: bool = ...,
+        timeout: float | None = ...,
     ) -> Work: ...
 
 class Context:
@@ -305,6 +324,8 @@ def init(
     init_timeout: float,
     store_set: Callable,
     store_get: Callable,
+    transport: str = ...,
+    node: str = ...,
 ) -> Context: ...
 
 class Place:

@@ -148,7 +148,11 @@ class HeadraceWork(C10dWork):  # type: ignore[misc]
         self.wait()
 
     def source_rank(self) -> int:
-        raise Unsupported("headrace: receiving from any source is not there yet")
+        """Rank of the group whose message a recv took."""
+        self.wait()
+        return int(self._work.source())
+
+    _source_rank = source_rank
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         self._seen()
@@ -268,7 +272,7 @@ def _tell_of_exceptions(group: HeadraceProcessGroup) -> None:
 
 
 class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
-    """torch.distributed's process group over headrace's shared-memory collectives."""
+    """torch.distributed's process group over headrace's collectives."""
 
     def __init__(
         self, store: Any, rank: int, size: int, timeout: timedelta, members: Sequence[int] = ()
@@ -678,13 +682,22 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         return self._done(work, [], None, None)
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> HeadraceWork:
-        raise Unsupported("headrace: send and recv are not there yet; use a collective")
+        tensor = _one(tensors, "send")
+        source = tensor.contiguous()
+        work = self._set.send(_bytes(source), dst, tag, blocking=False)
+        return self._done(work, [tensor], (tensor, source), None)
+
+    def _receive(self, tensor: torch.Tensor, src: int | None, tag: int) -> HeadraceWork:
+        flat = tensor if tensor.is_contiguous() else torch.empty_like(tensor.contiguous())
+        work = self._set.recv(_bytes(flat), src, tag, blocking=False)
+        after = None if flat is tensor else lambda: tensor.copy_(flat)
+        return self._done(work, [tensor], (tensor, flat), after)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> HeadraceWork:
-        raise Unsupported("headrace: send and recv are not there yet; use a collective")
+        return self._receive(_one(tensors, "recv"), src, tag)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> HeadraceWork:
-        raise Unsupported("headrace: send and recv are not there yet; use a collective")
+        return self._receive(_one(tensors, "recv_anysource"), None, tag)
 
     def _start_coalescing(self, device: Any = None) -> None:
         """Operations run as they come; only their works are gathered."""

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients on their way: a hook on each parameter, what is pending, and the results."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from headrace import _named
+from headrace._errors import Error, InvalidArgument
+from headrace._named import OPS, Max, Scope
+from headrace._settings import switch
+from headrace.common.process_sets import ProcessSet, scope_of
+from headrace.torch import _async, _tensors
+from headrace.torch.compression import Compressor, NoneCompressor
+
+if TYPE_CHECKING:
+    from headrace._native.comm import NamedWork
+
+
+class Slot:
+    """One parameter of the optimizer."""
+
+    __slots__ = (
+        "context", "dtype", "grad", "group", "index", "name", "parameter", "remaining", "sent",
+        "shape", "sparse", "started", "wait_sparse", "wire", "work",
+    )  # fmt: skip
+
+    def __init__(self, index: int, name: str, wire: str, parameter: torch.Tensor) -> None:
+        self.index = index
+        self.name = name
+        self.wire = wire  # with the kind of operation and the optimizer's ordinal
+        self.parameter = parameter
+        self.group: Group | None = None
+        self.sparse = False  # a sparse gradient was seen, here or on another rank
+        self.remaining = 1  # backward passes until the reduction starts
+        self.dtype = ""
+        self.shape: list[int] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was under way."""
+        self.started = False
+        self.work: NamedWork | None = None
+        self.grad: torch.Tensor | None = None  # where the result goes
+        self.sent: torch.Tensor | None = None  # what the engine changes, at times the same
+        self.context: Any = None  # of the compression
+        self.wait_sparse: Callable[[], torch.Tensor] | None = None
+
+
+class Group:
+    """Parameters whose gradients are reduced as one unit."""
+
+    def __init__(self, slots: list[Slot]) -> None:
+        self.slots = slots
+        self.arrived = 0
+        for slot in slots:
+            slot.group = self
+
+
+class Reducer:
+    """All gradients of one optimizer, over the ranks of one process set."""
+
+    def __init__(
+        self,
+        compression: type[Compressor],
+        passes: int,
+        op: int,
+        predivide: float,
+        sparse_as_dense: bool,
+        process_set: ProcessSet,
+    ) -> None:
+        self.slots: list[Slot] = []
+        self.by_parameter: dict[torch.Tensor, Slot] = {}
+        self.groups: list[Group] = []
+        self.compression = compression
+        self.passes = passes
+        self.op = op
+        self.factors = (1.0 / predivide, predivide) if predivide != 1.0 else (1.0, 1.0)
+        self.sparse_as_dense = sparse_as_dense
+        self.process_set = process_set
+        self.touched = False  # a pass has begun that no step has ended
+        self._plain = compression is NoneCompressor
+        self._op = OPS.get(op)
+        number = _named.ordinal("optimizer")
+        self._prefix = f"optimizer.{number + 1}." if number else ""
+        self._removers: list[Any] = []
+        self._generation = -1
+        self._scope: Scope | None = None
+        self._sparse_agreed = False
+
+    # Parameters.
+
+    def add(self, name: str, parameter: torch.Tensor) -> None:
+        """Catch the gradients of one more parameter."""
+        wire = f"allreduce.{self._prefix}{name}"
+        slot = Slot(len(self.slots), name, wire, parameter)
+        slot.remaining = self.passes
+        self.slots.append(slot)
+        self.by_parameter[parameter] = slot
+        self._removers.append(_hook(parameter, _arrival(self, slot)))
+
+    def set_groups(self, groups: Iterable[Sequence[torch.Tensor]]) -> None:
+        """Reduce these parameters together; those that are in no group stay alone."""
+        for group in groups:
+            slots = [self.by_parameter[p] for p in group if p in self.by_parameter]
+            if slots:
+                self.groups.append(Group(slots))
+
+    def set_passes(self, passes: int) -> None:
+        """Reduce after so many backward passes from now on."""
+        self.passes = passes
+        for slot in self.slots:
+            slot.remaining = passes
+
+    def scope(self) -> Scope:
+        """The engine of the process set, after another `init` too."""
+        if self._scope is None or self._generation != _named._generation:
+            self._scope = scope_of(self.process_set)
+            self._generation = _named._generation
+            self._sparse_agreed = False
+        return self._scope
+
+    # From backward to the wire.
+
+    def arrived(self, slot: Slot) -> None:
+        """Take note of a pass's gradient; the last pass starts the reduction."""
+        self.touched = True
+        if slot.started or slot.remaining <= 0:
+            if strict_zero_grad():
+                raise AssertionError(
+                    f"Gradients of the parameter {slot.name} were computed more than "
+                    f"backward_passes_per_step ({self.passes}) times before call to step(). "
+                    "Increase backward_passes_per_step to accumulate gradients locally."
+                )
+            self._restart(slot)
+        slot.remaining -= 1
+        if slot.remaining == 0:
+            group = slot.group
+            if group is None:
+                self.start(slot)
+            else:
+                group.arrived += 1
+                if group.arrived == len(group.slots):
+                    self.start_group(group)
+
+    def _restart(self, slot: Slot) -> None:
+        """Wait for what a gradient was that the user has thrown away."""
+        members = [slot] if slot.group is None else slot.group.slots
+        for one in members:
+            if one.started:
+                self.wait(one, wanted=False)
+                one.remaining = self.passes
+        if slot.group is not None:
+            slot.group.arrived = 0
+        slot.remaining = max(slot.remaining, 1)
+
+    def start(self, slot: Slot) -> None:
+        """Submit one gradient."""
+        scope = self.scope()
+        grad = slot.parameter.grad
+        if grad is None or grad.layout is not torch.strided or slot.sparse:
+            if self._start_sparse(slot, grad):
+                return
+            grad = slot.parameter.grad
+        sent = self._prepare(slot, grad)
+        pointer = sent.data_ptr()
+        try:
+            slot.work = scope.named.submit(
+                "allreduce", slot.wire, slot.dtype, slot.shape, pointer, pointer, self._op,
+                *self.factors,
+            )  # fmt: skip
+        except InvalidArgument:
+            slot.clear()
+            raise
+        except Error as error:
+            slot.clear()
+            raise _named.internal(error) from error
+
+    def start_group(self, group: Group) -> None:
+        """Submit the gradients of a group."""
+        members = []
+        for slot in group.slots:
+            grad = slot.parameter.grad
+            if grad is None:
+                grad = slot.parameter.grad = torch.zeros_like(slot.parameter)
+            elif grad.layout is not torch.strided:
+                if not self.sparse_as_dense:
+                    raise ValueError(
+                        f"the parameter {slot.name} has a sparse gradient and is in a group; "
+                        "leave it out of groups or set sparse_as_dense=True"
+                    )
+                slot.sparse = True
+                grad = grad.to_dense()
+            sent = self._prepare(slot, grad)
+            pointer = sent.data_ptr()
+            members.append(
+                (
+                    slot.wire,
+                    slot.dtype,
+                    slot.shape,
+                    pointer,
+                    pointer,
+                    self._op,
+                    *self.factors,
+                    0,
+                    [],
+                )
+            )
+        first, total = group.slots[0], len(group.slots)
+        named = [
+            (f"{first.wire}_{i + 1}of{total}", *member[1:]) for i, member in enumerate(members)
+        ]
+        works = self.scope().submit_group("allreduce", first.wire, named)
+        for slot, work in zip(group.slots, works, strict=True):
+            slot.work = work
+
+    def _prepare(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
+        """The tensor that the engine changes: the gradient itself where that is possible."""
+        slot.started = True
+        slot.grad = grad
+        sent = grad
+        if not self._plain:
+            sent, slot.context = self.compression.compress(grad)
+        if not (sent.is_cpu and sent.is_contiguous()):
+            sent = _tensors.staged(sent).contiguous()
+        slot.sent = sent
+        numbers = sent
+        name = _tensors.DTYPES.get(sent.dtype)
+        if name is None:
+            numbers = _tensors.to_reduce(sent, "allreduce", self.op)
+            name = _tensors.dtype_name(numbers, "allreduce")
+        slot.dtype = name
+        slot.shape = list(numbers.shape)
+        return sent
+
+    def _start_sparse(self, slot: Slot, grad: torch.Tensor | None) -> bool:
+        """Submit a gradient that is sparse or not there; False: it is a dense one now."""
+        parameter = slot.parameter
+        sparse = grad is not None and grad.layout is not torch.strided
+        slot.sparse = slot.sparse or sparse
+        if self.sparse_as_dense or not slot.sparse:
+            if grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            elif sparse:
+                parameter.grad = grad.to_dense()
+            return False
+        if grad is None:
+            grad = torch.sparse_coo_tensor(
+                torch.empty((1, 0), dtype=torch.int64),
+                parameter.new_empty((0, *parameter.shape[1:])),
+                parameter.shape,
+            )
+        elif not sparse:
+            grad = grad.to_sparse(1)
+        slot.started = True
+        name = f"{self._prefix}{slot.name}"
+        slot.wait_sparse = _async.sparse_allreduce_async(grad, name, self.op, self.process_set)
+        return True
+
+    # From the wire to the optimizer.
+
+    def wait(self, slot: Slot, wanted: bool = True) -> None:
+        """Put the result where the gradient was, if it is still wanted."""
+        try:
+            if slot.wait_sparse is not None:
+                every = slot.wait_sparse()
+                if wanted:
+                    slot.parameter.grad = every
+                return
+            work, grad, sent = slot.work, slot.grad, slot.sent
+            if work is None or grad is None or sent is None:
+                return
+            try:
+                work.wait()
+            except Error as error:
+                raise _named.internal(error) from error
+            if not wanted:
+                return
+            if sent is not grad or not self._plain:
+                result = self.compression.decompress(sent, slot.context)
+                if result is not grad:
+                    grad = _put(grad, result)
+            if slot.sparse and self.sparse_as_dense:
+                slot.parameter.grad = grad.to_sparse(1)
+            elif slot.parameter.grad is not slot.grad or grad is not slot.grad:
+                slot.parameter.grad = grad
+        finally:
+            slot.clear()
+            slot.remaining = self.passes
+
+    def synchronize(self) -> None:
+        """Submit what no backward pass of this rank has reached, then wait for all."""
+        self._agree_on_sparse()
+        for group in self.groups:
+            if not group.slots[0].started:
+                self.start_group(group)
+            group.arrived = 0
+        for slot in self.slots:
+            if not slot.started:
+                self.start(slot)
+        self.drain()
+
+    def drain(self) -> None:
+        """Wait for what is under way; the first error is raised after the last one has ended."""
+        failed: BaseException | None = None
+        for slot in self.slots:
+            if slot.started:
+                try:
+                    self.wait(slot)
+                except (RuntimeError, ValueError) as error:
+                    failed = failed or error
+            slot.remaining = self.passes
+        for group in self.groups:
+            group.arrived = 0
+        self.touched = False
+        if failed is not None:
+            raise failed
+
+    def _agree_on_sparse(self) -> None:
+        """Tell each other once which gradients are sparse: some ranks may not have had them."""
+        self.scope()
+        if self._sparse_agreed:
+            return
+        for slot in self.slots:
+            grad = slot.parameter.grad
+            slot.sparse = slot.sparse or (grad is not None and grad.layout is not torch.strided)
+        flags = torch.tensor([slot.sparse for slot in self.slots], dtype=torch.uint8)
+        name = f"{self._prefix}optimizer.sparse"
+        _async.allreduce_async_(flags, None, name, Max, process_set=self.process_set).synchronize()
+        for slot, flag in zip(self.slots, flags.tolist(), strict=True):
+            slot.sparse = bool(flag)
+        self._sparse_agreed = True
+
+    def __del__(self) -> None:
+        for remover in self._removers:
+            remover.remove()
+        if self._generation == _named._generation:
+            for slot in self.slots:
+                if slot.work is not None:
+                    _named._keep_until_done([slot.work], slot.sent)
+
+
+def strict_zero_grad() -> bool:
+    """Whether gradients that are thrown away while they are reduced are an error."""
+    return switch("STRICT_ZERO_GRAD", True)
+
+
+def _put(grad: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    if grad.shape == result.shape and grad.dtype == result.dtype:
+        with torch.no_grad():
+            return grad.copy_(result)
+    return result
+
+
+def _arrival(reducer: Reducer, slot: Slot) -> Callable[..., None]:
+    # The parameters outlive the optimizer, and must not keep it.
+    alive = weakref.ref(reducer)
+
+    def hook(*_: Any) -> None:
+        found = alive()
+        if found is not None:
+            found.arrived(slot)
+
+    return hook
+
+
+class _OldHook:
+    """The hook of a torch that has none after the accumulation of a gradient."""
+
+    def __init__(self, parameter: torch.Tensor, hook: Callable[..., None]) -> None:
+        expanded = parameter.expand_as(parameter)
+        self._node = expanded.grad_fn.next_functions[0][0]  # else it is freed with its hook
+        self._handle = self._node.register_hook(hook)
+
+    def remove(self) -> None:
+        self._handle.remove()
+
+
+def _hook(parameter: torch.Tensor, hook: Callable[..., None]) -> Any:
+    register = getattr(parameter, "register_post_accumulate_grad_hook", None)
+    return _OldHook(parameter, hook) if register is None else register(hook)

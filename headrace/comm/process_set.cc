@@ -99,11 +99,14 @@ Work ProcessSet::State::submit(Call call, const Options& options) {
   if (!options.blocking || !queue->driving().try_lock()) {
     progress->notify();
     if (options.blocking) {
-      static_cast<void>(Work(work).wait());
+      static_cast<void>(Work(work).wait(options.blocking_limit));
     }
     return Work(std::move(work));
   }
-  queue->run(*work, base::Deadline::never(), spin);
+  queue->run(*work,
+             options.blocking_limit ? base::Deadline::in(*options.blocking_limit)
+                                    : base::Deadline::never(),
+             spin);
   queue->driving().unlock();
   if (!queue->idle()) {
     progress->notify();
@@ -257,6 +260,15 @@ Work ProcessSet::scatter(ConstBuffer in, Buffer out, int root, const Options& op
 Work ProcessSet::barrier(const Options& options) {
   return state_->submit(call_of(Kind::barrier, {}, {}), options);
 }
+
+void ProcessSet::call_others() { state_->queue->call_others(); }
+bool ProcessSet::called() const { return state_->queue->called(); }
+void ProcessSet::wait_called(std::chrono::microseconds most, const std::function<bool()>& stop) {
+  state_->queue->wait_called(most, stop);
+}
+void ProcessSet::wake() const { state_->queue->wake(); }
+int ProcessSet::waits_for() const { return state_->queue->waits_for(); }
+std::optional<Error> ProcessSet::failure() const { return state_->queue->failure(); }
 
 bool ProcessSet::closed(int rank) const { return state_->queue->closed(rank); }
 

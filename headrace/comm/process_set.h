@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +28,8 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout = {};
   /// Do it on this thread before the call returns: saves the hand-over to the progress thread.
   bool blocking = false;
+  /// `blocking` for this long at most; what is not done by then goes on without this thread.
+  std::optional<std::chrono::milliseconds> blocking_limit = {};
 };
 
 /// An ordered subset of the ranks with operations of its own. All its ranks submit the same
@@ -79,6 +82,20 @@ class HR_API ProcessSet {
   Work scatter(ConstBuffer in, Buffer out, int root, const Options& options = {});
   /// Done when all have called it.
   Work barrier(const Options& options = {});
+
+  /// For layers on top whose ranks begin operations when one of them has something to do: ask the
+  /// other ranks to begin the next operation as well.
+  void call_others();
+  /// Another rank has asked for an operation that this one has not begun.
+  bool called() const;
+  /// Sleep until that, until wake() of this rank, a failure of the set, or `most`; `stop` is asked
+  /// once before, when a wake() would already be noticed.
+  void wait_called(std::chrono::microseconds most, const std::function<bool()>& stop);
+  void wake() const;
+  /// The rank of this set that the operation under way waits for, or did last; -1: none.
+  int waits_for() const;
+  /// What all operations of this set end with, once it has failed or a rank has closed it.
+  std::optional<Error> failure() const;
 
   /// `rank` of this set has closed it, in order.
   bool closed(int rank) const;

@@ -22,7 +22,7 @@ bool SetQueue::push(const std::shared_ptr<WorkState>& work) {
     base::MutexLock lock(mutex_);
     failed = failed_;
     if (!failed) {
-      work->sequence = submitted_++;
+      work->sequence = submitted_.fetch_add(1, std::memory_order_relaxed);
       queue_.push_back(work);
       pending_.store(static_cast<uint32_t>(queue_.size()), std::memory_order_release);
     }
@@ -53,11 +53,65 @@ void SetQueue::end_first() {
 
 void SetQueue::set_failed(const Error& error) {
   const Error cause = spread_failure(channel_, error.origin() ? error.origin()->rank : -1, error);
-  base::MutexLock lock(mutex_);
-  if (!failed_) {
-    failed_ = cause;
-    failing_.store(true, std::memory_order_release);
+  {
+    base::MutexLock lock(mutex_);
+    if (!failed_) {
+      failed_ = cause;
+      failing_.store(true, std::memory_order_release);
+    }
   }
+  ring_calls();
+}
+
+void SetQueue::ring_calls() const {
+  NodeBells::fence();
+  for (int rank = 0; rank < channel_.ranks(); ++rank) {
+    ring_bell(channel_.call_bell(rank), false);
+  }
+}
+
+void SetQueue::call_others() {
+  const uint64_t next = submitted_.load(std::memory_order_relaxed) + 1;
+  channel_.mine().called.store(static_cast<uint32_t>(next), std::memory_order_release);
+  ring_calls();
+}
+
+bool SetQueue::called() const {
+  const auto ours = static_cast<uint32_t>(submitted_.load(std::memory_order_relaxed));
+  for (int rank = 0; rank < channel_.ranks(); ++rank) {
+    const uint32_t theirs = channel_.progress(rank).called.load(std::memory_order_acquire);
+    if (rank != channel_.rank() && static_cast<int32_t>(theirs - ours) > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void SetQueue::wait_called(base::Micros most, const std::function<bool()>& stop) {
+  BellLine& bell = channel_.call_bell(channel_.rank());
+  const uint32_t ticket = begin_sleep(bell);
+  if (!called() && !failure() && !stop()) {
+    doze(bell, ticket, most);
+  }
+  end_sleep(bell);
+}
+
+std::optional<Error> SetQueue::failure() {
+  {
+    base::MutexLock lock(mutex_);
+    if (failed_) {
+      return failed_;
+    }
+  }
+  if (auto failed = failure_of(channel_)) {
+    return failed;
+  }
+  for (int rank = 0; rank < channel_.ranks(); ++rank) {
+    if (closed(rank)) {
+      return Error{Errc::cancelled, fmt::format("comm: rank {} has closed the process set", rank)};
+    }
+  }
+  return std::nullopt;
 }
 
 void SetQueue::end_all() {
@@ -103,6 +157,7 @@ Step SetQueue::step() {
 void SetQueue::look_for_failure() {
   std::optional<Error> failed = failure_of(channel_);
   if (!failed && current_ != nullptr) {
+    waits_for_.store(operation_->missing(), std::memory_order_relaxed);
     failed = failure_of_current();
   }
   if (failed) {
@@ -138,6 +193,7 @@ void SetQueue::close() {
   const bool pending = !idle();
   channel_.mine().closed.store(1, std::memory_order_release);
   channel_.ring_others();
+  ring_calls();
   if (pending) {
     fail({Errc::cancelled,
           fmt::format("comm: rank {} has closed the process set", channel_.rank())});

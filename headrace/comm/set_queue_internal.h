@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -30,6 +31,7 @@ class SetQueue {
   /// Number `work` and put it at the end. False: the set has failed, `work` is done with its error.
   bool push(const std::shared_ptr<WorkState>& work) HR_EXCLUDES(mutex_);
   /// Something is to be done that nobody drives yet.
+  int waits_for() const { return waits_for_.load(std::memory_order_relaxed); }
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
 
   base::Mutex& driving() HR_THREAD_ATTRIBUTE(lock_returned(driving_)) { return driving_; }
@@ -43,20 +45,35 @@ class SetQueue {
   /// What is being driven is ended by its driver, for only that one knows when it no longer touches
   /// the buffers.
   void fail(const Error& error) HR_EXCLUDES(mutex_, driving_);
+  /// Ask the other ranks to begin the next operation as well.
+  void call_others() HR_EXCLUDES(mutex_);
+  /// Another rank has called to an operation that this rank has not submitted.
+  bool called() const;
+  /// Sleep until that, until wake(), a failure or `most`, unless `stop()` once this thread is seen
+  /// to sleep.
+  void wait_called(base::Micros most, const std::function<bool()>& stop);
+  /// End wait_called() of this rank.
+  void wake() const { ring_bell(channel_.call_bell(channel_.rank()), true); }
+  /// What the set has failed with, here or on another rank; a rank that has closed it counts.
+  std::optional<Error> failure() HR_EXCLUDES(mutex_);
+
   /// Take part no longer: others that wait for this rank are told. What is under way is ended.
   void close() HR_EXCLUDES(mutex_, driving_);
 
  private:
   std::shared_ptr<WorkState> first() HR_EXCLUDES(mutex_);
   std::optional<Error> failure_of_current() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
+  void ring_calls() const;
   void end_first() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
   void set_failed(const Error& error) HR_EXCLUDES(mutex_);
   void end_all() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
 
   base::ShmMapping memory_;
   ShmChannel channel_;
-  std::atomic<uint32_t> pending_ = 0;  // size of queue_
-  std::atomic<bool> failing_ = false;  // failed_ is set
+  std::atomic<uint32_t> pending_ = 0;    // size of queue_
+  std::atomic<int> waits_for_ = -1;      // by the operation under way, when a thread last slept
+  std::atomic<bool> failing_ = false;    // failed_ is set
+  std::atomic<uint64_t> submitted_ = 0;  // changed under mutex_
 
   base::Mutex driving_;  // before mutex_
   std::shared_ptr<WorkState> current_ HR_GUARDED_BY(driving_);
@@ -66,7 +83,6 @@ class SetQueue {
 
   base::Mutex mutex_;  // leaf
   std::deque<std::shared_ptr<WorkState>> queue_ HR_GUARDED_BY(mutex_);
-  uint64_t submitted_ HR_GUARDED_BY(mutex_) = 0;
   std::optional<Error> failed_ HR_GUARDED_BY(mutex_);
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives for Python: addresses, counts and types in, works out. Converts and calls; the fronts
 // (headrace/torch and others) know what owns the memory and keep it alive until the work is done.
-#include "python/src/border.h"
+#include "python/src/comm.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -27,15 +27,6 @@ namespace {
 namespace hc = headrace::comm;
 
 using Counts = std::vector<uint64_t>;
-
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  constexpr double kLongest = 1e9;  // 30 years: a wait without a bound is none of ours
-  return std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, kLongest) * 1000.0));
-}
-
-std::optional<std::chrono::milliseconds> optional_milliseconds(std::optional<double> seconds) {
-  return seconds ? std::optional(milliseconds_of(*seconds)) : std::nullopt;
-}
 
 /// Memory as the fronts give it: address, elements, type.
 struct Memory {
@@ -83,29 +74,6 @@ class CompletionQueue {
 struct Completions {
   std::shared_ptr<CompletionQueue> queue = std::make_shared<CompletionQueue>();
 };
-
-/// Closes without the GIL: a thread that it waits for may be about to take it.
-class ContextHolder {
- public:
-  explicit ContextHolder(std::unique_ptr<hc::Context> context) : context_(std::move(context)) {}
-  ContextHolder(ContextHolder&&) = default;
-  ContextHolder& operator=(ContextHolder&&) = delete;
-  ~ContextHolder() {
-    const nb::gil_scoped_release release;
-    context_.reset();
-  }
-  hc::Context& operator*() const { return *context_; }
-  hc::Context* operator->() const { return context_.get(); }
-
- private:
-  std::unique_ptr<hc::Context> context_;
-};
-
-nb::object exception_of(const Error& error) {
-  const nb::object errors = nb::module_::import_("headrace._errors");
-  const nb::object type = errors.attr("BY_CODE")[std::string(errc_name(error.code())).c_str()];
-  return type(error.message());
-}
 
 hc::StoreTable store_of(const nb::callable& set, const nb::callable& get) {
   // Kept by reference: init() ends before the arguments do.
@@ -319,8 +287,8 @@ void bind_work(nb::module_& m) {
 }
 
 void bind_context(nb::module_& m) {
-  nb::class_<ContextHolder>(m, "Context", "This process as one of the ranks of a job.")
-      .def_prop_ro(
+  nb::class_<ContextHolder> type(m, "Context", "This process as one of the ranks of a job.");
+  type.def_prop_ro(
           "world", [](const ContextHolder& c) -> hc::ProcessSet& { return c->world(); },
           nb::rv_policy::reference_internal)
       .def(
@@ -335,6 +303,7 @@ void bind_context(nb::module_& m) {
                    [](const ContextHolder& c) { return c->topology().local_world_size; })
       .def_prop_ro("node_rank", [](const ContextHolder& c) { return c->topology().node_rank; })
       .def_prop_ro("nodes", [](const ContextHolder& c) { return c->topology().nodes; });
+  bind_named(m, type);
   m.def(
       "init",
       [](int rank, int world_size, const std::string& job, uint64_t generation, double timeout,

@@ -10,32 +10,24 @@ void NodeBells::fence() {
   base::full_fence();
 }
 
-void NodeBells::ring(int place) const {
-  BellLine& line = lines_[place];
-  if (line.sleepers.load(std::memory_order_relaxed) != 0) {
-    line.rings.fetch_add(1, std::memory_order_release);
-    base::futex_wake_all(line.rings);
+void ring_bell(BellLine& bell, bool always) {
+  if (always || bell.sleepers.load(std::memory_order_relaxed) != 0) {
+    bell.rings.fetch_add(1, std::memory_order_release);
+    base::futex_wake_all(bell.rings);
   }
 }
 
-void NodeBells::ring_self() const {
-  lines_[self_].rings.fetch_add(1, std::memory_order_release);
-  base::futex_wake_all(lines_[self_].rings);
-}
-
-uint32_t NodeBells::begin_sleep() const {
-  lines_[self_].sleepers.fetch_add(1, std::memory_order_relaxed);
-  const uint32_t ticket = lines_[self_].rings.load(std::memory_order_relaxed);
+uint32_t begin_sleep(BellLine& bell) {
+  bell.sleepers.fetch_add(1, std::memory_order_relaxed);
+  const uint32_t ticket = bell.rings.load(std::memory_order_relaxed);
   base::full_fence();
   return ticket;
 }
 
-void NodeBells::doze(uint32_t ticket, base::Micros most) const {
-  base::futex_wait(lines_[self_].rings, ticket, most);
+void doze(const BellLine& bell, uint32_t ticket, base::Micros most) {
+  base::futex_wait(bell.rings, ticket, most);
 }
 
-void NodeBells::end_sleep() const {
-  lines_[self_].sleepers.fetch_sub(1, std::memory_order_relaxed);
-}
+void end_sleep(BellLine& bell) { bell.sleepers.fetch_sub(1, std::memory_order_relaxed); }
 
 }  // namespace headrace::comm

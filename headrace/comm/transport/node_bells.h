@@ -17,6 +17,13 @@ struct alignas(kLineBytes) BellLine {
   std::atomic<uint32_t> rings;     ///< what they sleep on
 };
 
+/// Wake whoever sleeps at the bell. `always`: also who is about to, without a fence before.
+void ring_bell(BellLine& bell, bool always);
+/// To sleep: begin_sleep(), look once more whether there is nothing to do, doze(), end_sleep().
+uint32_t begin_sleep(BellLine& bell);
+void doze(const BellLine& bell, uint32_t ticket, base::Micros most);
+void end_sleep(BellLine& bell);
+
 /// View of the bells of a node, as the rank at place `self` sees them. Owns nothing; thread-safe.
 class NodeBells {
  public:
@@ -25,14 +32,13 @@ class NodeBells {
   /// Order what was published before the calls of ring() that follow.
   static void fence();
   /// Wake the rank at `place` if it sleeps.
-  void ring(int place) const;
+  void ring(int place) const { ring_bell(lines_[place], false); }
   /// Wake the sleeping threads of this rank.
-  void ring_self() const;
+  void ring_self() const { ring_bell(lines_[self_], true); }
 
-  /// To sleep: begin_sleep(), look once more whether there is nothing to do, doze(), end_sleep().
-  uint32_t begin_sleep() const;
-  void doze(uint32_t ticket, base::Micros most) const;
-  void end_sleep() const;
+  uint32_t begin_sleep() const { return comm::begin_sleep(lines_[self_]); }
+  void doze(uint32_t ticket, base::Micros most) const { comm::doze(lines_[self_], ticket, most); }
+  void end_sleep() const { comm::end_sleep(lines_[self_]); }
 
  private:
   BellLine* lines_;

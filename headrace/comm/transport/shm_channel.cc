@@ -9,9 +9,11 @@ namespace headrace::comm {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-// Of a rank: two flag lines, progress, two announcements, then slots from a page of their own.
+// Of a rank: two flag lines, progress, a bell, two announcements, then slots from a page of their
+// own.
 constexpr size_t kProgressAt = 2 * sizeof(FlagLine);
-constexpr size_t kAnnouncementsAt = kProgressAt + sizeof(ProgressLine);
+constexpr size_t kCallBellAt = kProgressAt + sizeof(ProgressLine);
+constexpr size_t kAnnouncementsAt = kCallBellAt + sizeof(BellLine);
 static_assert(kAnnouncementsAt + 2 * sizeof(Announcement) <= kPageBytes);
 constexpr size_t kHeaderBytes = kPageBytes;  // the fault
 
@@ -59,6 +61,10 @@ FlagLine& ShmChannel::line(int rank, uint64_t sequence) const {
 
 ProgressLine& ShmChannel::progress(int rank) const {
   return *reinterpret_cast<ProgressLine*>(of_rank(rank) + kProgressAt);
+}
+
+BellLine& ShmChannel::call_bell(int rank) const {
+  return *reinterpret_cast<BellLine*>(of_rank(rank) + kCallBellAt);
 }
 
 Announcement& ShmChannel::announcement(int rank, uint64_t sequence) const {

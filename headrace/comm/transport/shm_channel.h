@@ -64,6 +64,7 @@ struct alignas(kLineBytes) ProgressLine {
   std::atomic<uint32_t> reduced;  ///< own part is reduced, its result in the slot
   std::atomic<uint32_t> taken;    ///< results of the others are copied out
   std::atomic<uint32_t> closed;   ///< not 0: this rank takes part no longer
+  std::atomic<uint32_t> called;   ///< operations that this rank has called the others to
 };
 
 /// View of the memory as one rank sees it. Owns nothing; any thread of the rank may read, one at a
@@ -83,6 +84,8 @@ class ShmChannel {
   Announcement& announcement(int rank, uint64_t sequence) const;
   ProgressLine& progress(int rank) const;
   ProgressLine& mine() const { return progress(rank_); }
+  /// Where threads of `rank` sleep that wait for others to begin an operation of this set.
+  BellLine& call_bell(int rank) const;
   std::byte* small_slot(int rank, uint64_t sequence) const;
   /// Sub-slot `part` of chunk `chunk` (a running number) of `rank`: for another rank's part its
   /// contribution, for its own part the result.

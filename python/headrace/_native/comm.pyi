@@ -181,6 +181,79 @@ class Context:
     def node_rank(self) -> int: ...
     @property
     def nodes(self) -> int: ...
+    def named(
+        self,
+        cycle_time: float = ...,
+        fusion_bytes: int = ...,
+        cache_capacity: int = ...,
+        group_fusion: bool = ...,
+        stall_warn: float = ...,
+        stall_fail: float = ...,
+        join_active: bool = ...,
+    ) -> NamedSet:
+        """
+        All ranks call it at the same place: a set of all ranks whose operations have names.
+        """
+
+class NamedWork:
+    """An operation of a NamedSet on its way."""
+
+    def done(self) -> bool: ...
+    def wait(self, limit: float | None = ...) -> None:
+        """Wait until it is done and raise its error, if it has one."""
+
+    def error(self) -> object: ...
+    @property
+    def output(self) -> object:
+        """Memory that the operation made for its output, or None."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def received_splits(self) -> list[int]: ...
+    @property
+    def last_joined(self) -> int: ...
+    def take_new_set(self) -> object: ...
+
+class NamedSet:
+    """Ranks whose operations are paired by name."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def world_ranks(self) -> list[int]: ...
+    def submit(
+        self,
+        kind: str,
+        name: str,
+        dtype: str,
+        shape: Sequence[int],
+        input: int,
+        output: int,
+        op: Op | None = ...,
+        prescale: float = ...,
+        postscale: float = ...,
+        root: int = ...,
+        splits: Sequence[int] = ...,
+    ) -> NamedWork: ...
+    def submit_group(
+        self,
+        kind: str,
+        group: str,
+        members: Sequence[
+            tuple[str, str, Sequence[int], int, int, Op | None, float, float, int, Sequence[int]]
+        ],
+    ) -> list[NamedWork]: ...
+    def barrier(self, name: str) -> NamedWork: ...
+    def join(self) -> NamedWork: ...
+    def add_set(self, ranks: Sequence[int]) -> NamedWork:
+        """All ranks of the set call it with the same world ranks."""
+
+    def remove_set(self, ranks: Sequence[int]) -> NamedWork: ...
+    def shutdown(self, reason: str = ..., limit: float = ...) -> None: ...
+    def close(self) -> None: ...
 
 def init(
     rank: int,

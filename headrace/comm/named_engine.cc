@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread of a NamedSet: sleep, exchange what is new, do what all are ready for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "headrace/base/futex.h"
+#include "headrace/base/log.h"
+#include "headrace/comm/named_set_internal.h"
+
+namespace headrace::comm {
+
+namespace {
+
+constexpr base::Micros kIdleMost = std::chrono::hours(1);  // no tick: somebody wakes us
+// After this an operation is left to the progress thread, and who is late can be told.
+constexpr auto kDriveMost = std::chrono::seconds(10);
+
+// A message of a turn: how long it is, and as much of it as goes into one cache line.
+struct Opening {
+  uint64_t bytes = 0;
+  std::array<char, 48> head{};
+};
+static_assert(sizeof(Opening) == 56);
+
+base::Micros now() { return base::system_clock().monotonic(); }
+
+}  // namespace
+
+NamedSet::State::State(Context& context_in, std::unique_ptr<ProcessSet> set_in,
+                       const NamedOptions& options_in)
+    : context(context_in),
+      set(std::move(set_in)),
+      options(options_in),
+      doorbell(std::make_shared<Doorbell>(*set)),
+      negotiator(set->rank(),
+                 std::vector<int>(set->world_ranks().begin(), set->world_ranks().end()),
+                 {.fusion_bytes = options_in.fusion_bytes,
+                  .cache_capacity = options_in.cache_capacity,
+                  .group_fusion = options_in.group_fusion}),
+      warn_every(options_in.stall_warn),
+      thread("hr-named", [this] { run(); }) {}
+
+NamedSet::State::~State() {
+  stop = true;
+  if (has_ended.load() == 0) {
+    set->abort("closed");  // an operation under way ends with this
+  }
+  set->wake();
+  thread.join();
+  doorbell->close();
+}
+
+bool NamedSet::State::is_due() {
+  if (stop || set->called() || set->failure()) {
+    return true;
+  }
+  if (!has_incoming) {
+    return false;
+  }
+  base::MutexLock lock(mutex);
+  return shutdown_reason || doorbell->has_waiters() || now() >= oldest + options.cycle_time;
+}
+
+base::Micros NamedSet::State::nap_time() {
+  if (has_incoming) {
+    base::MutexLock lock(mutex);
+    return std::clamp(oldest + options.cycle_time - now(), base::Micros(1), kIdleMost);
+  }
+  if (negotiator.waiting() && (options.stall_warn.count() > 0 || options.stall_fail.count() > 0)) {
+    return std::clamp(warn_at - now(), base::Micros(1000), kIdleMost);
+  }
+  return kIdleMost;
+}
+
+void NamedSet::State::run() {
+  while (!stop) {
+    is_drowsy = !has_incoming;
+    if (!is_due()) {
+      set->wait_called(nap_time(), [this] { return is_due(); });
+    }
+    is_drowsy = false;
+    if (stop) {
+      break;
+    }
+    Result<void> good;
+    if (auto failed = set->failure()) {
+      good = *std::move(failed);
+    } else if (is_due()) {
+      good = turn();
+    }
+    if (!good.ok()) {
+      if (!is_shut_down) {  // the others may not know of it
+        set->abort(good.error().message());
+      }
+      end(good.error());
+      return;
+    }
+    inspect_stalls();
+  }
+  end({Errc::cancelled, "comm: the process set was closed"});
+}
+
+Result<void> NamedSet::State::turn() {
+  {
+    base::MutexLock lock(mutex);
+    for (const NamedPending& one : incoming) {
+      negotiator.submit(one->call.name, one->call.request);
+    }
+    incoming.clear();
+    if (std::exchange(join_is_new, false)) {
+      negotiator.join();
+    }
+    if (const auto reason = std::exchange(shutdown_reason, std::nullopt)) {
+      negotiator.shutdown(Errc::cancelled, *reason);
+    }
+    has_incoming = false;
+  }
+  HR_TRY(const auto responses, exchange(negotiator.message()));
+  for (const Response& response : responses) {
+    HR_TRY(run_response(response));
+  }
+  return {};
+}
+
+Result<std::vector<Response>> NamedSet::State::exchange(const std::string& message) {
+  const auto ranks = static_cast<size_t>(set->size());
+  Opening ours;
+  ours.bytes = message.size();
+  std::copy_n(message.begin(), std::min(message.size(), ours.head.size()), ours.head.begin());
+  std::vector<Opening> openings(ranks);
+  const Options how = {.name = "negotiation", .blocking = true, .blocking_limit = kDriveMost};
+  set->call_others();
+  HR_TRY(finish(set->all_gather(ConstBuffer(&ours, sizeof ours, Dtype::u8),
+                                Buffer{openings.data(), sizeof(Opening) * ranks, Dtype::u8}, how),
+                "to exchange what is ready"));
+  std::vector<std::string_view> messages;
+  std::vector<uint64_t> counts;
+  for (const Opening& one : openings) {
+    counts.push_back(one.bytes);
+    messages.emplace_back(one.head.data(), std::min<size_t>(one.bytes, one.head.size()));
+  }
+  const bool is_short = std::all_of(counts.begin(), counts.end(),
+                                    [&](uint64_t bytes) { return bytes <= ours.head.size(); });
+  std::string all;
+  if (!is_short) {
+    all.resize(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
+    HR_TRY(finish(set->all_gather_v(ConstBuffer(message.data(), message.size(), Dtype::u8), counts,
+                                    Buffer{all.data(), all.size(), Dtype::u8}, how),
+                  "to exchange what is ready"));
+    size_t at = 0;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      messages[rank] = std::string_view(all).substr(at, counts[rank]);
+      at += counts[rank];
+    }
+  }
+  return negotiator.receive(messages, now());
+}
+
+Result<void> NamedSet::State::finish(const Work& work, std::string_view what) {
+  if (work.done() || options.stall_warn.count() == 0) {
+    return work.wait();
+  }
+  auto warn_after =
+      std::max<std::chrono::milliseconds>(options.stall_warn - kDriveMost, kDriveMost);
+  while (true) {
+    auto outcome = work.wait(warn_after);
+    if (work.done()) {
+      return outcome;
+    }
+    const int late = set->waits_for();
+    base::log_warning(
+        fmt::format("comm: rank {} waits for rank {} {}; that process is alive but does not answer",
+                    set->world_ranks()[static_cast<size_t>(set->rank())],
+                    late < 0 ? late : set->world_ranks()[static_cast<size_t>(late)], what));
+    warn_after *= 2;
+  }
+}
+
+void NamedSet::State::inspect_stalls() {
+  const bool looks = options.stall_warn.count() > 0 || options.stall_fail.count() > 0;
+  if (!negotiator.waiting() || !looks) {
+    warn_at = {};
+    return;
+  }
+  const base::Micros smallest =
+      options.stall_warn.count() > 0 ? options.stall_warn : options.stall_fail;
+  if (warn_at == base::Micros{}) {
+    warn_at = now() + smallest;
+    warn_every = smallest;
+    return;
+  }
+  if (now() < warn_at || set->rank() != 0) {
+    return;
+  }
+  const auto stalls = negotiator.stalled(now() - smallest);
+  if (!stalls.empty() && options.stall_warn.count() > 0) {
+    base::log_warning(negotiator.stall_report(stalls, now()));
+    warn_every *= 2;
+  }
+  warn_at = now() + warn_every;
+  if (options.stall_fail.count() > 0) {
+    const auto fatal = negotiator.stalled(now() - options.stall_fail);
+    if (!fatal.empty()) {
+      base::MutexLock lock(mutex);
+      shutdown_reason = negotiator.stall_report(fatal, now());
+      has_incoming = true;
+    } else {
+      warn_at = std::min(warn_at, now() + options.stall_fail);
+    }
+  }
+}
+
+void NamedSet::State::end(const Error& error) {
+  std::vector<NamedPending> all;
+  {
+    base::MutexLock lock(mutex);
+    ended = error;
+    for (auto& [name, state] : pending) {
+      all.push_back(std::move(state));
+    }
+    pending.clear();
+    incoming.clear();
+    if (joining != nullptr) {
+      all.push_back(std::exchange(joining, nullptr));
+    }
+  }
+  for (const NamedPending& one : all) {
+    one->complete(error);
+  }
+  has_ended = 1;
+  base::futex_wake_all(has_ended);
+}
+
+NamedPending NamedSet::State::take_pending(const std::string& name) {
+  base::MutexLock lock(mutex);
+  auto found = pending.extract(name);
+  return found.empty() ? nullptr : std::move(found.mapped());
+}
+
+}  // namespace headrace::comm

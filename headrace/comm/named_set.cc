@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/comm/named_set.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "headrace/base/futex.h"
+#include "headrace/comm/algo/reduce_kernel.h"
+#include "headrace/comm/named_set_internal.h"
+
+namespace headrace::comm {
+
+namespace {
+
+constexpr base::Micros kSleepMost = std::chrono::seconds(1);  // nobody forgets to wake
+constexpr uint64_t kBytesMax = uint64_t{1} << 60;
+constexpr size_t kNameMax = 64U << 10U;
+
+Error bad(const NamedCall& call, const std::string& what) {
+  return {Errc::invalid_argument,
+          fmt::format("comm: {} \"{}\": {}", named_kind_name(call.request.kind), call.name, what)};
+}
+
+bool is_reduction(NamedKind kind) {
+  return kind == NamedKind::allreduce || kind == NamedKind::adasum ||
+         kind == NamedKind::reducescatter;
+}
+
+Result<void> check_shape(const NamedCall& call) {
+  uint64_t bytes = dtype_bytes(call.request.dtype);
+  for (const int64_t dimension : call.request.shape) {
+    if (dimension < 0) {
+      return bad(call,
+                 fmt::format("shape {} has a negative dimension", shape_text(call.request.shape)));
+    }
+    bytes *= std::max<uint64_t>(static_cast<uint64_t>(dimension), 1);
+    if (static_cast<uint64_t>(dimension) > kBytesMax || bytes > kBytesMax) {
+      return bad(call, fmt::format("shape {} is too large", shape_text(call.request.shape)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void Doorbell::begin_wait() {
+  waiters_.fetch_add(1);
+  ring();
+}
+
+void Doorbell::ring() {
+  base::MutexLock lock(mutex_);
+  if (set_ != nullptr) {
+    set_->wake();
+  }
+}
+
+void Doorbell::close() {
+  base::MutexLock lock(mutex_);
+  set_ = nullptr;
+}
+
+void NamedState::complete(Result<void> how) {
+  outcome = std::move(how);
+  status.store(1, std::memory_order_release);
+  base::futex_wake_all(status);
+}
+
+bool NamedWork::done() const { return state_->done(); }
+
+Result<void> NamedWork::wait(std::optional<std::chrono::milliseconds> limit) const {
+  const auto deadline = limit ? base::Deadline::in(*limit) : base::Deadline::never();
+  if (state_->done()) {
+    return state_->outcome;
+  }
+  state_->doorbell->begin_wait();
+  while (!state_->done() && !deadline.passed()) {
+    base::futex_wait(state_->status, 0, std::min(kSleepMost, deadline.left()));
+  }
+  state_->doorbell->end_wait();
+  if (!state_->done()) {
+    return Error{Errc::timeout, fmt::format("comm: {} \"{}\" is not done after {} ms; it goes on",
+                                            named_kind_name(state_->call.request.kind),
+                                            state_->call.name, limit->count())};
+  }
+  return state_->outcome;
+}
+
+std::span<std::byte> NamedWork::output() const {
+  return {state_->owned.get(), state_->owned_bytes};
+}
+uint64_t NamedWork::rows() const { return state_->rows; }
+const std::vector<int64_t>& NamedWork::received_splits() const { return state_->received_splits; }
+int NamedWork::last_joined() const { return state_->last_joined; }
+std::unique_ptr<ProcessSet> NamedWork::take_new_set() const { return std::move(state_->new_set); }
+
+std::unique_ptr<NamedSet> NamedSet::make(Context& context, std::unique_ptr<ProcessSet> set,
+                                         const NamedOptions& options) {
+  return std::make_unique<NamedSet>(std::make_unique<State>(context, std::move(set), options));
+}
+
+NamedSet::NamedSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
+NamedSet::~NamedSet() = default;
+
+int NamedSet::rank() const { return state_->set->rank(); }
+int NamedSet::size() const { return state_->set->size(); }
+std::span<const int> NamedSet::world_ranks() const { return state_->set->world_ranks(); }
+
+Result<NamedWork> NamedSet::submit(NamedCall call) {
+  std::vector<NamedCall> calls;
+  calls.push_back(std::move(call));
+  HR_TRY(auto works, state_->push(std::move(calls)));
+  return std::move(works.front());
+}
+
+Result<std::vector<NamedWork>> NamedSet::submit_group(const std::string& group,
+                                                      std::vector<NamedCall> calls) {
+  for (NamedCall& call : calls) {
+    call.request.group = group;
+    call.request.group_size = static_cast<uint32_t>(calls.size());
+  }
+  return state_->push(std::move(calls));
+}
+
+Result<NamedWork> NamedSet::join() { return state_->push_join(); }
+
+void NamedSet::shutdown(std::string_view reason, std::chrono::milliseconds most) {
+  {
+    base::MutexLock lock(state_->mutex);
+    if (state_->ended) {
+      return;
+    }
+    state_->shutdown_reason = std::string(reason);
+    state_->has_incoming = true;
+  }
+  state_->doorbell->begin_wait();
+  const auto deadline = base::Deadline::in(most);
+  while (state_->has_ended.load() == 0 && !deadline.passed()) {
+    base::futex_wait(state_->has_ended, 0, std::min(kSleepMost, deadline.left()));
+  }
+  state_->doorbell->end_wait();
+}
+
+Result<void> NamedSet::State::check(NamedCall& call) const {
+  Request& request = call.request;
+  if (call.name.empty() || call.name.size() > kNameMax) {
+    return bad(call, fmt::format("a name has 1 to {} bytes", kNameMax));
+  }
+  HR_TRY(check_shape(call));
+  if (request.root < 0 || request.root >= set->size()) {
+    return bad(call, fmt::format("root {} is not in [0, {})", request.root, set->size()));
+  }
+  if (is_reduction(request.kind)) {
+    HR_TRY(check_reducible(request.dtype, request.op));
+  }
+  if (request.kind == NamedKind::adasum && !is_floating(request.dtype)) {
+    return bad(call,
+               fmt::format("Adasum is for floating types, not for {}", dtype_name(request.dtype)));
+  }
+  if (request.kind == NamedKind::alltoall && !request.shape.empty()) {
+    const auto ranks = static_cast<size_t>(set->size());
+    if (request.splits.empty()) {
+      if (request.rows() % ranks != 0) {
+        return bad(call, fmt::format("{} rows are not divisible among {} ranks; give splits",
+                                     request.rows(), ranks));
+      }
+      request.splits.assign(ranks, static_cast<int64_t>(request.rows() / ranks));
+    }
+    if (request.splits.size() != ranks) {
+      return bad(call, fmt::format("{} splits for {} ranks", request.splits.size(), ranks));
+    }
+    uint64_t sum = 0;
+    for (const int64_t one : request.splits) {
+      if (one < 0 || static_cast<uint64_t>(one) > request.rows()) {
+        return bad(call, fmt::format("a split of {} rows of {}", one, request.rows()));
+      }
+      sum += static_cast<uint64_t>(one);
+    }
+    if (sum > request.rows()) {
+      return bad(call, fmt::format("the sum of the splits, {}, is greater than the rows, {}", sum,
+                                   request.rows()));
+    }
+  }
+  return {};
+}
+
+Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> calls) {
+  std::vector<NamedPending> states;
+  for (NamedCall& call : calls) {
+    HR_TRY(check(call));
+    auto state = std::make_shared<NamedState>();
+    state->call = std::move(call);
+    state->doorbell = doorbell;
+    states.push_back(std::move(state));
+  }
+  std::vector<NamedWork> works;
+  {
+    base::MutexLock lock(mutex);
+    for (size_t i = 0; i < states.size(); ++i) {
+      const std::string& name = states[i]->call.name;
+      if (!pending.try_emplace(name, states[i]).second) {
+        for (size_t k = 0; k < i; ++k) {
+          pending.erase(states[k]->call.name);
+        }
+        return Error{
+            Errc::invalid_argument,
+            fmt::format("comm: a tensor with the same name is being processed: \"{}\"; wait "
+                        "for it, or give this one another name",
+                        name)};
+      }
+    }
+    for (NamedPending& state : states) {
+      works.emplace_back(state);
+      if (ended) {
+        pending.erase(state->call.name);
+        state->complete(*ended);
+        continue;
+      }
+      if (incoming.empty()) {
+        oldest = base::system_clock().monotonic();
+      }
+      incoming.push_back(std::move(state));
+    }
+    has_incoming = !incoming.empty() || has_incoming;
+  }
+  if (is_drowsy.exchange(false)) {
+    set->wake();
+  }
+  return works;
+}
+
+Result<NamedWork> NamedSet::State::push_join() {
+  auto state = std::make_shared<NamedState>();
+  state->call.name = "join";
+  state->doorbell = doorbell;
+  {
+    base::MutexLock lock(mutex);
+    if (ended) {
+      state->complete(*ended);
+      return NamedWork(std::move(state));
+    }
+    if (joining != nullptr) {
+      return Error{Errc::invalid_argument, "comm: this rank has joined already; wait for that"};
+    }
+    joining = state;
+    join_is_new = true;
+    has_incoming = true;
+    oldest = base::Micros{};  // no company to wait for
+  }
+  set->wake();
+  return NamedWork(std::move(state));
+}
+
+}  // namespace headrace::comm

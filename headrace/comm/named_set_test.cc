@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/comm/named_set.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "headrace/base/clock.h"
+#include "headrace/base/log.h"
+#include "headrace/base/thread.h"
+
+namespace headrace::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// A store for ranks that are threads.
+class MapStore {
+ public:
+  StoreTable table() {
+    return {
+        .set = [this](const std::string& key, const std::string& value) -> Result<void> {
+          base::MutexLock lock(mutex_);
+          values_[key] = value;
+          return {};
+        },
+        .get = [this](const std::string& key, base::Deadline deadline) -> Result<std::string> {
+          while (!deadline.passed()) {
+            {
+              base::MutexLock lock(mutex_);
+              if (values_.contains(key)) {
+                return values_[key];
+              }
+            }
+            base::sleep_for(milliseconds(1));
+          }
+          return Error{Errc::timeout, "no " + key};
+        },
+    };
+  }
+
+ private:
+  base::Mutex mutex_;
+  std::map<std::string, std::string> values_ HR_GUARDED_BY(mutex_);
+};
+
+using Body = std::function<void(int, Context&, NamedSet&)>;
+
+/// body(rank, context, set of all ranks) on each rank, as threads.
+void each_rank(int ranks, const Body& body, NamedOptions options = {}) {
+  MapStore store;
+  std::vector<base::Thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back("rank", [&, rank] {
+      Config config = {.rank = rank, .world_size = ranks};
+      config.init_timeout = seconds(20);
+      config.timeout = seconds(60);
+      auto context = Context::init(config, store.table());
+      REQUIRE_MESSAGE(context.ok(), (context.ok() ? "" : context.error().message()));
+      auto set = (*context)->split((*context)->world(), 0, rank);
+      REQUIRE(set.ok());
+      const auto named = NamedSet::make(**context, *std::move(set), options);
+      body(rank, **context, *named);
+      named->shutdown("");
+    });
+  }
+}
+
+NamedCall allreduce(const std::string& name, std::vector<float>& values, Op op = Op::sum) {
+  NamedCall call;
+  call.name = name;
+  call.request.op = op;
+  call.request.shape = {static_cast<int64_t>(values.size())};
+  call.input = values.data();
+  call.output = values.data();
+  return call;
+}
+
+NamedCall call_of(NamedKind kind, const std::string& name, std::vector<int64_t>& values,
+                  std::vector<int64_t> shape) {
+  NamedCall call;
+  call.name = name;
+  call.request.kind = kind;
+  call.request.dtype = Dtype::i64;
+  call.request.shape = std::move(shape);
+  call.input = values.data();
+  return call;
+}
+
+std::vector<int64_t> output_of(const NamedWork& work) {
+  const auto bytes = work.output();
+  const auto* first = reinterpret_cast<const int64_t*>(bytes.data());
+  return {first, first + bytes.size() / sizeof(int64_t)};
+}
+
+void good(const Result<NamedWork>& work) {
+  REQUIRE(work.ok());
+  const auto how = work->wait(seconds(30));
+  REQUIRE_MESSAGE(how.ok(), (how.ok() ? "" : how.error().message()));
+}
+
+TEST_CASE("names in another order on every rank") {
+  for (const int ranks : {1, 2, 3, 5}) {
+    each_rank(ranks, [ranks](int rank, Context&, NamedSet& set) {
+      constexpr size_t kTensors = 60;
+      for (int step = 0; step < 5; ++step) {
+        std::vector<std::vector<float>> values;
+        std::vector<size_t> order(kTensors);
+        std::iota(order.begin(), order.end(), size_t{0});
+        std::rotate(order.begin(), order.begin() + rank * 7, order.end());
+        for (size_t i = 0; i < kTensors; ++i) {
+          values.emplace_back(i * i * 13 % 40'000,
+                              static_cast<float>(rank + 1) + static_cast<float>(i));
+        }
+        std::vector<Result<NamedWork>> works;
+        for (const size_t i : order) {
+          works.push_back(set.submit(allreduce("t" + std::to_string(i), values[i])));
+        }
+        for (const auto& work : works) {
+          good(work);
+        }
+        for (size_t i = 0; i < kTensors; ++i) {
+          const auto wanted =
+              static_cast<float>(ranks * (ranks + 1) / 2 + ranks * static_cast<int>(i));
+          CHECK(values[i] == std::vector<float>(values[i].size(), wanted));
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("what is fused has the same bits as what is not") {
+  std::vector<std::vector<float>> results[2];
+  for (const uint64_t fusion : {uint64_t{0}, uint64_t{64} << 20}) {
+    each_rank(
+        3,
+        [&](int rank, Context&, NamedSet& set) {
+          std::vector<std::vector<float>> values(40);
+          std::vector<Result<NamedWork>> works;
+          for (size_t i = 0; i < values.size(); ++i) {
+            for (size_t k = 0; k < 100 + i * 50; ++k) {
+              values[i].push_back(
+                  1.0F / static_cast<float>((k + 3) * (i + 7) + static_cast<size_t>(rank) * 11));
+            }
+          }
+          for (size_t i = 0; i < values.size(); ++i) {
+            works.push_back(set.submit(allreduce("t" + std::to_string(i), values[i], Op::average)));
+          }
+          for (const auto& work : works) {
+            good(work);
+          }
+          if (rank == 1) {
+            results[fusion == 0 ? 0 : 1] = values;
+          }
+        },
+        {.fusion_bytes = fusion});
+  }
+  CHECK(results[0] == results[1]);
+}
+
+TEST_CASE("gathers, broadcasts, exchanges") {
+  each_rank(3, [](int rank, Context&, NamedSet& set) {
+    // Rank r has r rows of two.
+    std::vector<int64_t> rows(static_cast<size_t>(rank) * 2, rank);
+    const auto gathered = set.submit(call_of(NamedKind::allgather, "g", rows, {rank, 2}));
+    good(gathered);
+    CHECK(gathered->rows() == 3);
+    CHECK(output_of(*gathered) == std::vector<int64_t>{1, 1, 2, 2, 2, 2});
+
+    std::vector<int64_t> told = {rank, rank * 10};
+    auto broadcast = call_of(NamedKind::broadcast, "b", told, {2});
+    broadcast.request.root = 2;
+    broadcast.output = told.data();
+    good(set.submit(std::move(broadcast)));
+    CHECK(told == std::vector<int64_t>{2, 20});
+
+    // Rank r sends r rows to rank 0, one to rank 1 and none to rank 2.
+    std::vector<int64_t> sent(static_cast<size_t>(rank) + 1);
+    std::iota(sent.begin(), sent.end(), rank * 100);
+    auto exchange = call_of(NamedKind::alltoall, "a", sent, {rank + 1});
+    exchange.request.splits = {rank, 1, 0};
+    const auto exchanged = set.submit(std::move(exchange));
+    good(exchanged);
+    const std::vector<std::vector<int64_t>> wanted = {{100, 200, 201}, {0, 101, 202}, {}};
+    CHECK(output_of(*exchanged) == wanted[static_cast<size_t>(rank)]);
+    CHECK(exchanged->received_splits() ==
+          std::vector<std::vector<int64_t>>{
+              {0, 1, 2}, {1, 1, 1}, {0, 0, 0}}[static_cast<size_t>(rank)]);
+
+    // Four rows for three ranks: two, one, one.
+    std::vector<int64_t> summed = {1, 2, 3, 4};
+    const auto scattered = set.submit(call_of(NamedKind::reducescatter, "r", summed, {4}));
+    good(scattered);
+    CHECK(output_of(*scattered) ==
+          std::vector<std::vector<int64_t>>{{3, 6}, {9}, {12}}[static_cast<size_t>(rank)]);
+  });
+}
+
+TEST_CASE("a mismatch fails that operation on all ranks and no other") {
+  each_rank(3, [](int rank, Context&, NamedSet& set) {
+    std::vector<float> fine(10, 1.0F);
+    std::vector<float> wrong(rank == 1 ? 5 : 4, 1.0F);
+    const auto other = set.submit(allreduce("fine", fine));
+    const auto work = set.submit(allreduce("wrong", wrong));
+    const auto how = work->wait(seconds(30));
+    REQUIRE_FALSE(how.ok());
+    CHECK(how.error().code() == Errc::mismatch);
+    CHECK(how.error().message().find("[5] on rank 1") != std::string::npos);
+    good(other);
+    CHECK(fine == std::vector<float>(10, 3.0F));
+    wrong.assign(4, 1.0F);
+    good(set.submit(allreduce("wrong", wrong)));
+  });
+}
+
+TEST_CASE("a name that is pending is refused, for groups as a whole") {
+  each_rank(2, [](int rank, Context&, NamedSet& set) {
+    std::vector<float> first(3, 1.0F);
+    std::vector<float> second(3, 1.0F);
+    if (rank == 0) {
+      const auto work = set.submit(allreduce("x", first));
+      const auto again = set.submit(allreduce("x", second));
+      REQUIRE_FALSE(again.ok());
+      CHECK(again.error().message().find("same name") != std::string::npos);
+      std::vector<NamedCall> group;
+      group.push_back(allreduce("y", second));
+      group.push_back(allreduce("x", second));
+      CHECK_FALSE(set.submit_group("g", std::move(group)).ok());
+      const auto other = set.submit(allreduce("y", second));  // the group has left nothing
+      good(work);
+      good(other);
+    } else {
+      const auto work = set.submit(allreduce("y", second));
+      good(set.submit(allreduce("x", first)));
+      good(work);
+    }
+    CHECK(first == std::vector<float>(3, 2.0F));
+  });
+}
+
+TEST_CASE("joined ranks add nothing; the last one to join is told to all") {
+  each_rank(3, [](int rank, Context&, NamedSet& set) {
+    for (int step = 0; step < 3; ++step) {
+      std::vector<float> sum(5, 2.0F);
+      std::vector<float> least(5, 2.0F);
+      std::vector<float> mean(200'000, 3.0F);
+      for (int i = 0; i < 2 - rank; ++i) {  // rank 2 has no data at all
+        sum.assign(5, 2.0F);
+        mean.assign(200'000, 3.0F);
+        const auto first = set.submit(allreduce("sum", sum));
+        const auto second = set.submit(allreduce("min", least, Op::min));
+        good(set.submit(allreduce("mean", mean, Op::average)));
+        good(first);
+        good(second);
+        CHECK(sum == std::vector<float>(5, i == 0 ? 4.0F : 2.0F));
+        CHECK(least == std::vector<float>(5, 2.0F));
+        CHECK(mean[7] == (i == 0 ? 2.0F : 1.0F));  // of three, whoever has joined
+      }
+      const auto joined = set.join();
+      good(joined);
+      CHECK(joined->last_joined() == 0);
+    }
+  });
+}
+
+TEST_CASE("average of those that have not joined") {
+  each_rank(2,
+            [](int rank, Context&, NamedSet& set) {
+              if (rank == 0) {
+                std::vector<float> mean(5, 3.0F);
+                good(set.submit(allreduce("mean", mean, Op::average)));
+                CHECK(mean == std::vector<float>(5, 3.0F));
+              }
+              good(set.join());
+            },
+            {.join_active = true});
+}
+
+TEST_CASE("shutdown of one rank ends what is pending on all, with its reason") {
+  each_rank(3, [](int rank, Context&, NamedSet& set) {
+    std::vector<float> values(3, 1.0F);
+    if (rank == 2) {
+      set.shutdown("ValueError: no data");
+    } else {
+      const auto work = set.submit(allreduce("x", values));
+      const auto how = work->wait(seconds(30));
+      REQUIRE_FALSE(how.ok());
+      CHECK(how.error().code() == Errc::cancelled);
+      CHECK(how.error().message() ==
+            "comm: the process set has been shut down by rank 2: ValueError: no data");
+    }
+    const auto late = set.submit(allreduce("y", values));
+    CHECK_FALSE(late->wait(seconds(30)).ok());
+  });
+}
+
+TEST_CASE("a set that goes without shutdown ends the others' operations") {
+  MapStore store;
+  std::vector<base::Thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back("rank", [&, rank] {
+      Config config = {
+          .rank = rank, .world_size = 2, .timeout = seconds(60), .init_timeout = seconds(20)};
+      auto context = Context::init(config, store.table());
+      REQUIRE(context.ok());
+      auto set = (*context)->split((*context)->world(), 0, rank);
+      REQUIRE(set.ok());
+      const auto named = NamedSet::make(**context, *std::move(set), {});
+      if (rank == 0) {
+        std::vector<float> values(3, 1.0F);
+        const auto how = named->submit(allreduce("x", values))->wait(seconds(30));
+        REQUIRE_FALSE(how.ok());
+        CHECK(how.error().code() == Errc::cancelled);
+      }
+    });
+  }
+}
+
+TEST_CASE("a new set of some ranks works by itself") {
+  each_rank(4, [](int rank, Context& context, NamedSet& set) {
+    NamedCall call;
+    call.name = "add_set";
+    call.request.kind = NamedKind::add_set;
+    call.request.splits = {1, 3};
+    const auto work = set.submit(std::move(call));
+    good(work);
+    auto fresh = work->take_new_set();
+    CHECK((fresh != nullptr) == (rank % 2 == 1));
+    if (fresh != nullptr) {
+      const auto named = NamedSet::make(context, std::move(fresh), {});
+      std::vector<float> values(3, static_cast<float>(rank));
+      good(named->submit(allreduce("x", values)));
+      CHECK(values == std::vector<float>(3, 4.0F));
+      named->shutdown("");
+    }
+  });
+}
+
+TEST_CASE("a stall is reported by rank 0, and ends the set when asked to") {
+  base::Mutex mutex;
+  std::string said;
+  base::set_log_sink([&](base::LogLevel, std::string_view text) {
+    base::MutexLock lock(mutex);
+    said += text;
+  });
+  each_rank(2,
+            [](int rank, Context&, NamedSet& set) {
+              std::vector<float> values(3, 1.0F);
+              const auto work =
+                  set.submit(allreduce(rank == 0 ? "layer.weight" : "layer.weight_1", values));
+              const auto how = work->wait(seconds(30));
+              REQUIRE_FALSE(how.ok());
+              CHECK(how.error().message().find("layer.weight_1") != std::string::npos);
+            },
+            {.stall_warn = milliseconds(50), .stall_fail = milliseconds(300)});
+  base::set_log_sink(nullptr);
+  CHECK(said.find("\n1: [layer.weight]; it waits for \"layer.weight_1\" itself") !=
+        std::string::npos);
+}
+
+TEST_CASE("an idle engine uses no processor time") {
+  each_rank(2, [](int, Context&, NamedSet&) {
+    base::sleep_for(milliseconds(50));
+    const auto before = base::process_cpu_time();
+    base::sleep_for(milliseconds(300));
+    CHECK((base::process_cpu_time() - before).count() < 60'000);
+  });
+}
+
+TEST_CASE("threads submit at once") {
+  each_rank(2, [](int, Context&, NamedSet& set) {
+    std::vector<base::Thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back("user", [&set, t] {
+        for (int i = 0; i < 50; ++i) {
+          std::vector<float> values(100, static_cast<float>(t));
+          good(set.submit(allreduce("thread " + std::to_string(t), values)));
+          REQUIRE(values == std::vector<float>(100, static_cast<float>(2 * t)));
+        }
+      });
+    }
+  });
+}
+
+}  // namespace
+}  // namespace headrace::comm

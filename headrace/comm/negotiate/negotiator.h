@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who has what ready, and what is to be done next: the named mode without its I/O.
+//
+// All ranks of a process set exchange what is new with them, all of it with all, and each feeds the
+// same messages into its own copy of this state machine. So all copies stay equal and all ranks
+// come to the same decisions, without one that decides for the others.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "headrace/base/clock.h"
+#include "headrace/base/result.h"
+#include "headrace/comm/negotiate/request.h"
+
+namespace headrace::comm {
+
+struct NegotiatorOptions {
+  uint64_t fusion_bytes = uint64_t{128} << 20;  ///< that tensors done together may have; 0: none
+  uint32_t cache_capacity = 1024;               ///< names whose requests are remembered; 0: none
+  bool group_fusion = true;                     ///< groups may be fused with other tensors
+};
+
+/// A name that all ranks have ready.
+struct ReadyTensor {
+  std::string name;
+  /// By rank; null for ranks that have joined before they submitted it.
+  std::vector<std::shared_ptr<const Request>> requests;
+
+  const Request& any() const;  ///< of the first rank that has one
+};
+
+/// What all ranks do next.
+struct Response {
+  enum class What : uint8_t {
+    run,       ///< one tensor, or several allreduces of one kind, type and scale
+    fail,      ///< `error` for these tensors
+    joined,    ///< all ranks have joined, `rank` last
+    shutdown,  ///< the end, asked for by `rank`, with `error` for everything pending
+  };
+  What what = What::run;
+  std::vector<ReadyTensor> tensors = {};
+  std::optional<Error> error = {};
+  int rank = -1;  ///< of this set
+};
+
+/// A name that some ranks wait for.
+struct Stall {
+  std::string name;
+  base::Micros since{};      ///< when the first rank said that it is ready
+  std::vector<int> ready;    ///< ranks of this set
+  std::vector<int> missing;  ///< ranks of this set
+};
+
+class Negotiator {
+ public:
+  /// `world_ranks` of the set, for messages.
+  Negotiator(int rank, std::vector<int> world_ranks, NegotiatorOptions options);
+
+  /// This rank has it ready. The caller sees to it that no name is pending twice.
+  void submit(const std::string& name, const Request& request);
+  void join();
+  /// Ask for the end of all operations on all ranks.
+  void shutdown(Errc code, std::string_view reason);
+
+  /// There is something that the others do not know.
+  bool has_news() const { return !news_.empty() || !slots_ready_.empty(); }
+  /// What is new, for all ranks; it counts as sent.
+  std::string message();
+  /// Take the messages of all ranks, by rank. `corrupt` when one cannot be read.
+  Result<std::vector<Response>> receive(std::span<const std::string_view> messages,
+                                        base::Micros now);
+
+  /// Some rank waits for others.
+  bool waiting() const { return !table_.empty() || joined_count_ > 0; }
+  /// Names that have waited since before `since`, the oldest first.
+  std::vector<Stall> stalled(base::Micros since) const;
+  /// One text for all of these, for people: who waits how long for whom, what the missing ranks
+  /// wait for themselves, and what they did last. `now` is on the clock of receive().
+  std::string stall_report(const std::vector<Stall>& stalls, base::Micros now) const;
+
+ private:
+  struct Entry {
+    std::vector<std::shared_ptr<const Request>> requests;
+    base::Micros since{};
+    uint64_t order = 0;  // of its first submission
+    bool released = false;
+  };
+  struct Slot {
+    std::string name;
+    std::vector<std::string> encoded;  // by rank
+    std::vector<std::shared_ptr<const Request>> requests;
+    uint64_t used = 0;
+  };
+  struct Group {
+    std::vector<std::string> ready;
+    std::optional<Error> error;
+  };
+
+  bool take_message(int rank, std::string_view message, base::Micros now);
+  void take(int rank, const std::string& name, std::shared_ptr<const Request> request,
+            base::Micros now);
+  bool is_ready(const Entry& entry) const;
+  void release_ready(std::vector<Response>& out);
+  void release(std::vector<std::string> names, std::optional<Error> error,
+               std::vector<Response>& out);
+  void release_grouped(const std::string& name, const Entry& entry, std::optional<Error> error,
+                       std::vector<Response>& out);
+  void remember(const ReadyTensor& tensor);
+  std::optional<Error> check(const std::string& name, const Entry& entry) const;
+  std::string nearest_pending(const std::string& name, int rank) const;
+
+  const int rank_;
+  const std::vector<int> world_ranks_;
+  const NegotiatorOptions options_;
+
+  std::vector<uint32_t> slots_ready_;  // of this rank, not sent yet
+  std::string news_;                   // the rest, encoded
+
+  std::unordered_map<std::string, Entry> table_;
+  std::vector<std::string> touched_;  // by the messages under way
+  std::unordered_map<std::string, Group> groups_;
+  std::vector<bool> joined_;
+  int joined_count_ = 0;
+  int joined_last_ = -1;
+  bool joined_now_ = false;
+  std::optional<Response> end_;
+
+  std::vector<Slot> slots_;
+  std::unordered_map<std::string, uint32_t> slot_of_;
+  uint64_t clock_ = 0;                               // of uses of slots
+  uint64_t orders_ = 0;                              // of entries
+  std::vector<std::deque<std::string>> last_names_;  // by rank
+};
+
+/// Put allreduces that may be done together into one response, in the order given.
+std::vector<Response> fuse(std::vector<Response> responses, const NegotiatorOptions& options);
+
+/// What is wrong when ranks do not agree on a tensor; nullopt when all is well.
+std::optional<Error> check_agreement(const std::string& name,
+                                     std::span<const std::shared_ptr<const Request>> requests,
+                                     std::span<const int> world_ranks);
+
+/// "rank 3", "ranks 0-2, 5", at most eight of them.
+std::string ranks_text(std::span<const int> ranks);
+
+}  // namespace headrace::comm

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "headrace/comm/negotiate/negotiator.h"
+
+namespace headrace::comm {
+
+namespace {
+
+constexpr size_t kNamesShown = 6;
+
+/// Letters to insert, remove or change (Levenshtein), for names that are nearly the same.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::vector<Stall> Negotiator::stalled(base::Micros since) const {
+  std::vector<std::pair<uint64_t, Stall>> found;
+  for (const auto& [name, entry] : table_) {
+    if (entry.since > since) {
+      continue;
+    }
+    Stall stall{.name = name, .since = entry.since, .ready = {}, .missing = {}};
+    for (size_t rank = 0; rank < entry.requests.size(); ++rank) {
+      const bool there = entry.requests[rank] != nullptr || joined_[rank];
+      (there ? stall.ready : stall.missing).push_back(static_cast<int>(rank));
+    }
+    if (!stall.missing.empty()) {
+      found.emplace_back(entry.order, std::move(stall));
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Stall> out;
+  for (auto& [order, stall] : found) {
+    out.push_back(std::move(stall));
+  }
+  return out;
+}
+
+std::string Negotiator::nearest_pending(const std::string& name, int rank) const {
+  std::string best;
+  size_t distance = name.size() / 2 + 1;  // beyond that they have nothing in common
+  for (const auto& [other, entry] : table_) {
+    if (other != name && entry.requests[static_cast<size_t>(rank)] != nullptr) {
+      const size_t this_distance = edit_distance(name, other);
+      if (this_distance < distance ||
+          (this_distance == distance && !best.empty() && other < best)) {
+        best = other;
+        distance = this_distance;
+      }
+    }
+  }
+  return best;
+}
+
+std::string Negotiator::stall_report(const std::vector<Stall>& stalls, base::Micros now) const {
+  std::string text =
+      "one or more tensors were submitted by a subset of ranks, which wait for the others:";
+  for (size_t i = 0; i < std::min(stalls.size(), kNamesShown); ++i) {
+    const Stall& stall = stalls[i];
+    std::vector<int> ready;
+    for (const int rank : stall.ready) {
+      ready.push_back(world_ranks_[static_cast<size_t>(rank)]);
+    }
+    text += fmt::format("\n  {} for {} s on {}", stall.name,
+                        std::chrono::duration_cast<std::chrono::seconds>(now - stall.since).count(),
+                        ranks_text(ready));
+  }
+  if (stalls.size() > kNamesShown) {
+    text += fmt::format("\n  and {} more", stalls.size() - kNamesShown);
+  }
+  text += "\nMissing ranks:";
+  for (size_t rank = 0; rank < world_ranks_.size(); ++rank) {
+    std::vector<std::string> names;
+    for (const Stall& stall : stalls) {
+      if (std::find(stall.missing.begin(), stall.missing.end(), static_cast<int>(rank)) !=
+          stall.missing.end()) {
+        names.push_back(stall.name);
+      }
+    }
+    if (names.empty()) {
+      continue;
+    }
+    const size_t more = names.size() - std::min(names.size(), kNamesShown);
+    const std::string first = names.front();
+    names.resize(std::min(names.size(), kNamesShown));
+    text += fmt::format("\n{}: [{}{}]", world_ranks_[rank], fmt::join(names, ", "),
+                        more == 0 ? "" : fmt::format(", and {} more", more));
+    if (const auto near = nearest_pending(first, static_cast<int>(rank)); !near.empty()) {
+      text += fmt::format("; it waits for \"{}\" itself", near);
+    }
+    const auto& last = last_names_[rank];
+    text += last.empty() ? "; it has submitted nothing so far"
+                         : fmt::format("; its last: {}", fmt::join(last, ", "));
+  }
+  return text;
+}
+
+}  // namespace headrace::comm

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the binding files of the collectives share.
+#pragma once
+
+#include "python/src/border.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "headrace/comm/context.h"
+
+namespace headrace::python {
+
+inline std::chrono::milliseconds milliseconds_of(double seconds) {
+  constexpr double kLongest = 1e9;  // 30 years: a wait without a bound is none of ours
+  return std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, kLongest) * 1000.0));
+}
+
+inline std::optional<std::chrono::milliseconds> optional_milliseconds(
+    std::optional<double> seconds) {
+  return seconds ? std::optional(milliseconds_of(*seconds)) : std::nullopt;
+}
+
+inline nb::object exception_of(const Error& error) {
+  const nb::object errors = nb::module_::import_("headrace._errors");
+  const nb::object type = errors.attr("BY_CODE")[std::string(errc_name(error.code())).c_str()];
+  return type(error.message());
+}
+
+/// Something with threads, for an object of Python to hold. It goes without the GIL, for a thread
+/// that it waits for may be about to take that; and not at all in a forked child, which has none
+/// of the threads.
+template <class T>
+class Held {
+ public:
+  Held() = default;
+  explicit Held(std::unique_ptr<T> value)
+      : value_(value.release(), [owner = ::getpid()](T* one) {
+          if (::getpid() == owner) {
+            delete one;
+          }
+        }) {}
+  Held(Held&&) noexcept = default;
+  Held(const Held&) = default;
+  Held& operator=(Held&& other) noexcept {
+    reset();
+    value_ = std::move(other.value_);
+    return *this;
+  }
+  ~Held() { reset(); }
+  void reset() {
+    if (value_ != nullptr) {
+      const nb::gil_scoped_release release;
+      value_.reset();
+    }
+  }
+  T& operator*() const { return *value_; }
+  T* operator->() const { return value_.get(); }
+  explicit operator bool() const { return value_ != nullptr; }
+
+ private:
+  std::shared_ptr<T> value_;
+};
+
+using ContextHolder = Held<comm::Context>;
+
+/// Adds `named` to the class of contexts.
+void bind_named(nb::module_& m, nb::class_<ContextHolder>& context);
+
+}  // namespace headrace::python

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives paired by name, for Python: the fronts after Horovod's manner are made of these.
+#include "python/src/comm.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "headrace/comm/named_set.h"
+
+namespace headrace::python {
+
+namespace {
+
+namespace hc = headrace::comm;
+
+using SetHolder = Held<hc::NamedSet>;
+using Numbers = std::vector<int64_t>;
+
+/// The context goes after the set, which needs it.
+struct PyNamedSet {
+  ContextHolder context;
+  hc::NamedOptions options;
+  SetHolder set;
+
+  hc::NamedSet& open() const {
+    if (!set) {
+      throw Raised(Error{Errc::cancelled, "comm: the process set is closed"});
+    }
+    return *set;
+  }
+};
+
+struct PyNamedWork {
+  hc::NamedWork work;
+  ContextHolder context;
+  hc::NamedOptions options;
+};
+
+/// name, dtype, shape, input, output, op, prescale, postscale, root, splits
+using Member = std::tuple<std::string, std::string, Numbers, uintptr_t, uintptr_t,
+                          std::optional<hc::Op>, double, double, int, Numbers>;
+
+hc::NamedKind kind_of(const std::string& name) {
+  for (int i = 0; i <= static_cast<int>(hc::NamedKind::barrier); ++i) {
+    if (hc::named_kind_name(static_cast<hc::NamedKind>(i)) == name) {
+      return static_cast<hc::NamedKind>(i);
+    }
+  }
+  throw Raised(Error{Errc::invalid_argument, "comm: no kind of operation is called " + name});
+}
+
+hc::NamedCall call_of(hc::NamedKind kind, Member member) {
+  auto& [name, dtype, shape, input, output, op, prescale, postscale, root, splits] = member;
+  const auto type = dtype_of_name(dtype);
+  if (!type) {
+    throw Raised(Error{Errc::invalid_argument,
+                       "comm: " + name + ": Tensor type " + dtype + " is not supported"});
+  }
+  hc::NamedCall call;
+  call.name = std::move(name);
+  call.request.kind = kind;
+  call.request.dtype = *type;
+  call.request.op = op.value_or(hc::Op::sum);
+  call.request.root = root;
+  call.request.prescale = prescale;
+  call.request.postscale = postscale;
+  call.request.shape = std::move(shape);
+  call.request.splits = std::move(splits);
+  call.input = reinterpret_cast<const void*>(input);
+  call.output = reinterpret_cast<void*>(output);
+  return call;
+}
+
+PyNamedWork submit(const PyNamedSet& set, hc::NamedCall call) {
+  return {or_throw(set.open().submit(std::move(call))), set.context, set.options};
+}
+
+hc::NamedCall set_call(hc::NamedKind kind, Numbers ranks) {
+  hc::NamedCall call;
+  call.name = hc::named_kind_name(kind);
+  call.request.kind = kind;
+  call.request.splits = std::move(ranks);
+  return call;
+}
+
+/// Waits in slices, for Ctrl-C.
+void wait(const PyNamedWork& self, std::optional<double> limit) {
+  constexpr std::chrono::milliseconds kSlice{100};
+  const auto deadline =
+      limit ? base::Deadline::in(milliseconds_of(*limit)) : base::Deadline::never();
+  while (true) {
+    Result<void> how;
+    const bool is_last = deadline.left() <= kSlice;
+    {
+      const nb::gil_scoped_release release;
+      how = self.work.wait(
+          is_last ? std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left())
+                  : kSlice);
+    }
+    if (self.work.done() || is_last) {
+      return or_throw(std::move(how));
+    }
+    if (PyErr_CheckSignals() != 0) {
+      throw nb::python_error();
+    }
+  }
+}
+
+nb::object output(const PyNamedWork& self) {
+  const auto bytes = self.work.output();
+  if (bytes.data() == nullptr) {
+    return nb::none();
+  }
+  const nb::capsule owner(new hc::NamedWork(self.work),
+                          [](void* work) noexcept { delete static_cast<hc::NamedWork*>(work); });
+  return nb::cast(nb::ndarray<nb::memview, uint8_t>(bytes.data(), {bytes.size()}, owner));
+}
+
+void bind_work(nb::module_& m) {
+  nb::class_<PyNamedWork>(m, "NamedWork", "An operation of a NamedSet on its way.")
+      .def("done", [](const PyNamedWork& self) { return self.work.done(); })
+      .def("wait", &wait, "limit"_a = nb::none(),
+           "Wait until it is done and raise its error, if it has one.")
+      .def("error",
+           [](const PyNamedWork& self) -> nb::object {
+             const auto how = self.work.done() ? self.work.wait() : Result<void>();
+             return how.ok() ? nb::object(nb::none()) : exception_of(how.error());
+           })
+      .def_prop_ro("output", &output, "Memory that the operation made for its output, or None.")
+      .def_prop_ro("rows", [](const PyNamedWork& self) { return self.work.rows(); })
+      .def_prop_ro("received_splits",
+                   [](const PyNamedWork& self) { return self.work.received_splits(); })
+      .def_prop_ro("last_joined", [](const PyNamedWork& self) { return self.work.last_joined(); })
+      .def("take_new_set", [](const PyNamedWork& self) -> nb::object {
+        auto fresh = self.work.take_new_set();
+        if (fresh == nullptr) {
+          return nb::none();
+        }
+        return nb::cast(PyNamedSet{
+            self.context, self.options,
+            SetHolder(hc::NamedSet::make(*self.context, std::move(fresh), self.options))});
+      });
+}
+
+void bind_set(nb::module_& m) {
+  nb::class_<PyNamedSet>(m, "NamedSet", "Ranks whose operations are paired by name.")
+      .def_prop_ro("rank", [](const PyNamedSet& self) { return self.open().rank(); })
+      .def_prop_ro("size", [](const PyNamedSet& self) { return self.open().size(); })
+      .def_prop_ro("world_ranks",
+                   [](const PyNamedSet& self) {
+                     const auto ranks = self.open().world_ranks();
+                     return std::vector<int>(ranks.begin(), ranks.end());
+                   })
+      .def(
+          "submit",
+          [](const PyNamedSet& self, const std::string& kind, std::string name, std::string dtype,
+             Numbers shape, uintptr_t input, uintptr_t output, std::optional<hc::Op> op,
+             double prescale, double postscale, int root, Numbers splits) {
+            return submit(
+                self, call_of(kind_of(kind),
+                              Member(std::move(name), std::move(dtype), std::move(shape), input,
+                                     output, op, prescale, postscale, root, std::move(splits))));
+          },
+          "kind"_a, "name"_a, "dtype"_a, "shape"_a, "input"_a, "output"_a, "op"_a = nb::none(),
+          "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "splits"_a = Numbers())
+      .def(
+          "submit_group",
+          [](const PyNamedSet& self, const std::string& kind, const std::string& group,
+             std::vector<Member> members) {
+            std::vector<hc::NamedCall> calls;
+            for (Member& member : members) {
+              calls.push_back(call_of(kind_of(kind), std::move(member)));
+            }
+            std::vector<PyNamedWork> works;
+            for (auto& work : or_throw(self.open().submit_group(group, std::move(calls)))) {
+              works.push_back({std::move(work), self.context, self.options});
+            }
+            return works;
+          },
+          "kind"_a, "group"_a, "members"_a)
+      .def(
+          "barrier",
+          [](const PyNamedSet& self, std::string name) {
+            hc::NamedCall call;
+            call.name = std::move(name);
+            call.request.kind = hc::NamedKind::barrier;
+            return submit(self, std::move(call));
+          },
+          "name"_a)
+      .def("join",
+           [](const PyNamedSet& self) {
+             return PyNamedWork{or_throw(self.open().join()), self.context, self.options};
+           })
+      .def(
+          "add_set",
+          [](const PyNamedSet& self, Numbers ranks) {
+            return submit(self, set_call(hc::NamedKind::add_set, std::move(ranks)));
+          },
+          "ranks"_a, "All ranks of the set call it with the same world ranks.")
+      .def(
+          "remove_set",
+          [](const PyNamedSet& self, Numbers ranks) {
+            return submit(self, set_call(hc::NamedKind::remove_set, std::move(ranks)));
+          },
+          "ranks"_a)
+      .def(
+          "shutdown",
+          [](const PyNamedSet& self, const std::string& reason, double limit) {
+            if (self.set) {
+              const nb::gil_scoped_release release;
+              self.set->shutdown(reason, milliseconds_of(limit));
+            }
+          },
+          "reason"_a = "", "limit"_a = 5.0)
+      .def("close", [](PyNamedSet& self) { self.set.reset(); });
+}
+
+}  // namespace
+
+void bind_named(nb::module_& m, nb::class_<ContextHolder>& context) {
+  bind_work(m);
+  bind_set(m);
+  context.def(
+      "named",
+      [](const ContextHolder& self, double cycle_time, uint64_t fusion_bytes,
+         uint32_t cache_capacity, bool group_fusion, double stall_warn, double stall_fail,
+         bool join_active) {
+        const hc::NamedOptions options = {
+            .cycle_time = std::chrono::microseconds(static_cast<int64_t>(cycle_time * 1e6)),
+            .fusion_bytes = fusion_bytes,
+            .cache_capacity = cache_capacity,
+            .group_fusion = group_fusion,
+            .stall_warn = milliseconds_of(stall_warn),
+            .stall_fail = milliseconds_of(stall_fail),
+            .join_active = join_active};
+        std::optional<Result<std::unique_ptr<hc::ProcessSet>>> set;
+        {
+          const nb::gil_scoped_release release;
+          set = self->split(self->world(), 0, self->world().rank());
+        }
+        return PyNamedSet{self, options,
+                          SetHolder(hc::NamedSet::make(*self, or_throw(*std::move(set)), options))};
+      },
+      "cycle_time"_a = 0.001, "fusion_bytes"_a = uint64_t{128} << 20, "cache_capacity"_a = 1024,
+      "group_fusion"_a = true, "stall_warn"_a = 60.0, "stall_fail"_a = 0.0, "join_active"_a = false,
+      "All ranks call it at the same place: a set of all ranks whose operations have names.");
+}
+
+}  // namespace headrace::python

@@ -233,7 +233,7 @@ class Job:
             raise internal(error) from error
         number_ = self._next_set
         self._next_set += 1
-        named = work.new_set
+        named = work.take_new_set()
         self.sets[number_] = (ranks, None if named is None else Scope(number_, named))
         return number_
 
@@ -373,13 +373,7 @@ def _in_child_of_fork() -> None:
     _lock = threading.RLock()
     if _job is None:
         return
-    import ctypes
-
-    # One reference more than anybody will ever drop: no destructor of the parent's engine runs.
-    for kept in (_job, _orphans.copy()):
-        _of_parent.append(kept)
-    for native in [_job.context, *(s.named for _, s in _job.sets.values() if s is not None)]:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
+    _of_parent.append((_job, _orphans.copy()))
     atexit.unregister(_at_exit)
     _job = None
     _generation += 1

@@ -3,27 +3,34 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from headrace import _named
-from headrace._errors import Error
-from headrace._named import OPS, Adasum, Average, Handle, Scope, Sum
+from headrace._collective import (
+    checked_splits,
+    chosen_op,
+    equal_splits,
+    member_names,
+    native_op,
+    reduction_kind,
+)
+from headrace._named import OPS, Average, Handle, Scope, Sum
 from headrace.common.process_sets import ProcessSet, global_process_set, scope_of
-from headrace.common.util import num_rank_is_power_2
 from headrace.torch import _tensors
 
 if TYPE_CHECKING:
     from headrace._native.comm import NamedWork
 
 
+Member = tuple[Any, ...]
+
+
 class Call(NamedTuple):
     """One operation before it is submitted."""
 
-    member: tuple[Any, ...]
+    member: Member
     """name, dtype, shape, input, output, op, prescale, postscale, root, splits"""
     keep: Any
     """Tensors whose memory it reads and writes."""
@@ -49,44 +56,6 @@ def submit_group(scope: Scope, kind: str, group: str, calls: list[Call], as_tupl
     return Handle(works, [call.keep for call in calls], finish)
 
 
-def chosen_op(average: bool | None, op: int | None) -> int:
-    """The reduction, of the new and of the old spelling.
-
-    Raises:
-        ValueError: both are given, or there is no such reduction.
-    """
-    if average is not None:
-        if op is not None:
-            raise ValueError(
-                "The op parameter supersedes average. Please provide only one of them."
-            )
-        warnings.warn(
-            "Parameter `average` is deprecated; use op=hvd.Average or op=hvd.Sum.",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        return Average if average else Sum
-    if op is None:
-        return Average
-    if op not in range(6):
-        raise ValueError(f"op={op!r}: one of hvd.Average, Sum, Adasum, Min, Max, Product")
-    return op
-
-
-def _kind_of(op: int, scope: Scope) -> str:
-    if op != Adasum:
-        return "allreduce"
-    if not num_rank_is_power_2(scope.size):
-        raise NotImplementedError(
-            f"Adasum needs a number of ranks that is a power of 2, and there are {scope.size}"
-        )
-    return "adasum"
-
-
-def _native_op(op: int) -> Any:
-    return OPS[Sum if op == Adasum else op]
-
-
 def allreduce_call(
     tensor: torch.Tensor, wire: str, op: int, factors: tuple[float, float], in_place: bool
 ) -> Call:
@@ -101,7 +70,7 @@ def allreduce_call(
         target = torch.empty_like(source)
     pointers = (source.data_ptr(), target.data_ptr())
     name = _tensors.dtype_name(numbers, "allreduce")
-    member = (wire, name, list(source.shape), *pointers, _native_op(op), *factors, 0, [])
+    member: Member = (wire, name, list(source.shape), *pointers, native_op(op), *factors, 0, [])
 
     def finish(work: NamedWork) -> torch.Tensor:
         if not in_place:
@@ -123,7 +92,7 @@ def _allreduce(
     in_place: bool,
 ) -> Handle:
     scope = scope_of(process_set)
-    kind = _kind_of(op, scope)
+    kind = reduction_kind(op, scope)
     wire = scope.wire_name("allreduce", name)
     return submit(scope, kind, allreduce_call(tensor, wire, op, factors, in_place))
 
@@ -167,10 +136,6 @@ def _checked_group(tensors: Sequence[torch.Tensor], kind: str) -> list[torch.Ten
     return group
 
 
-def _member_names(base: str, total: int) -> list[str]:
-    return [f"{base}_{i + 1}of{total}" for i in range(total)]
-
-
 def grouped_allreduce_call(
     tensors: Sequence[torch.Tensor],
     name: str | None,
@@ -182,11 +147,11 @@ def grouped_allreduce_call(
     """Start to reduce tensors as one unit."""
     group = _checked_group(tensors, "grouped_allreduce")
     scope = scope_of(process_set)
-    kind = _kind_of(op, scope)
+    kind = reduction_kind(op, scope)
     base = scope.wire_name("allreduce", name)
     calls = [
         allreduce_call(tensor, wire, op, factors, in_place)
-        for tensor, wire in zip(group, _member_names(base, len(group)), strict=True)
+        for tensor, wire in zip(group, member_names(base, len(group)), strict=True)
     ]
     return submit_group(scope, kind, base, calls, as_tuple=False)
 
@@ -249,7 +214,11 @@ def sparse_allreduce_async(
         if op == Average:
             every_value = every_value / scope.size
         return torch.sparse_coo_tensor(
-            every_index.t(), every_value.to(tensor.dtype), tensor.shape, device=tensor.device
+            every_index.t(),
+            every_value.to(tensor.dtype),
+            tensor.shape,
+            device=tensor.device,
+            check_invariants=False,
         )
 
     return wait
@@ -262,7 +231,7 @@ def allgather_call(tensor: torch.Tensor, wire: str, with_rows: bool = False) -> 
     source = _tensors.to_move(host).contiguous()
     name = _tensors.dtype_name(source, "allgather")
     shape = list(source.shape) if host.dim() > 0 else []
-    member = (wire, name, shape, source.data_ptr(), 0, None, 1.0, 1.0, 0, [])
+    member: Member = (wire, name, shape, source.data_ptr(), 0, None, 1.0, 1.0, 0, [])
 
     def finish(work: NamedWork) -> Any:
         every = _tensors.allocated(work, source, source.shape[1:])
@@ -290,7 +259,7 @@ def grouped_allgather_call(
     base = scope.wire_name("allgather", name)
     calls = [
         allgather_call(tensor, wire, with_rows)
-        for tensor, wire in zip(group, _member_names(base, len(group)), strict=True)
+        for tensor, wire in zip(group, member_names(base, len(group)), strict=True)
     ]
     return submit_group(scope, "allgather", base, calls, as_tuple=False)
 
@@ -326,7 +295,7 @@ def _broadcast(
         moved = torch.view_as_real(flat)
     wire = scope.wire_name("broadcast", name)
     shape = list(moved.shape)
-    member = (wire, dtype, shape, pointer, pointer, None, 1.0, 1.0, root, [])
+    member: Member = (wire, dtype, shape, pointer, pointer, None, 1.0, 1.0, root, [])
 
     def finish(work: NamedWork) -> torch.Tensor:
         if not in_place:
@@ -367,17 +336,7 @@ def _checked_splits(splits: Any, size: int, rows: int) -> list[int]:
         raise ValueError(f"alltoall expects splits of 32-bit integer elements, not {given.dtype}")
     if given.dim() != 1:
         raise ValueError(f"alltoall expects a 1-D splits tensor, not {given.dim()} dimensions")
-    parts = [int(part) for part in given.tolist()]
-    if len(parts) != size:
-        raise ValueError(f"alltoall: {len(parts)} splits for the {size} ranks of the process set")
-    if any(part < 0 for part in parts):
-        raise ValueError(f"alltoall: a split is negative: {parts}")
-    if sum(parts) > rows:
-        raise ValueError(
-            f"alltoall: the sum of the splits, {sum(parts)}, is greater than the first dimension, "
-            f"{rows}"
-        )
-    return parts
+    return checked_splits([int(part) for part in given.tolist()], size, rows)
 
 
 def alltoall_async(
@@ -404,20 +363,15 @@ def alltoall_async(
     rows = host.size(0) if host.dim() > 0 else 0
     if splits is not None:
         parts = _checked_splits(splits, scope.size, rows)
-    elif rows % scope.size != 0:
-        raise ValueError(
-            f"alltoall: the first dimension, {rows}, is not divisible by the {scope.size} ranks; "
-            "give splits"
-        )
     else:
-        parts = [rows // scope.size] * scope.size
+        parts = equal_splits(scope.size, rows)
     source = _tensors.to_move(host).contiguous()
     if host.dim() > 0:
         source = source[: sum(parts)]
     dtype = _tensors.dtype_name(source, "alltoall")
     shape = list(source.shape) if host.dim() > 0 else []
     wire = scope.wire_name("alltoall", name)
-    member = (wire, dtype, shape, source.data_ptr(), 0, None, 1.0, 1.0, 0, parts)
+    member: Member = (wire, dtype, shape, source.data_ptr(), 0, None, 1.0, 1.0, 0, parts)
     like = splits if isinstance(splits, torch.Tensor) else torch.empty(0, dtype=torch.int32)
 
     def finish(work: NamedWork) -> tuple[torch.Tensor, torch.Tensor]:
@@ -439,7 +393,7 @@ def reducescatter_call(
     source = _tensors.to_reduce(host, "reducescatter", op).contiguous()
     dtype = _tensors.dtype_name(source, "reducescatter")
     shape = list(source.shape) if host.dim() > 0 else []
-    member = (wire, dtype, shape, source.data_ptr(), 0, OPS[op], *factors, 0, [])
+    member: Member = (wire, dtype, shape, source.data_ptr(), 0, OPS[op], *factors, 0, [])
 
     def finish(work: NamedWork) -> torch.Tensor:
         mine = _tensors.allocated(work, source, source.shape[1:])
@@ -477,48 +431,6 @@ def grouped_reducescatter_async(
     base = scope.wire_name("reducescatter", name)
     calls = [
         reducescatter_call(tensor, wire, op, (prescale_factor, postscale_factor))
-        for tensor, wire in zip(group, _member_names(base, len(group)), strict=True)
+        for tensor, wire in zip(group, member_names(base, len(group)), strict=True)
     ]
     return submit_group(scope, "reducescatter", base, calls, as_tuple=False)
-
-
-def poll(handle: Any) -> bool:
-    """Whether `synchronize` of the handle would not block; never raises."""
-    return not isinstance(handle, Handle) or handle.done()
-
-
-def synchronize(handle: Any) -> Any:
-    """Wait for an operation and give its result; None where the handle has none any more.
-
-    Raises:
-        HorovodInternalError: it failed, on all ranks.
-    """
-    return handle.synchronize() if isinstance(handle, Handle) else None
-
-
-def _waited(start: Callable[[], NamedWork]) -> NamedWork:
-    try:
-        work = start()
-        work.wait()
-    except Error as error:
-        raise _named.internal(error) from error
-    return work
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Return when all ranks of the set have entered; what was submitted before goes on."""
-    scope = scope_of(process_set)
-    name = scope.wire_name("barrier", None)
-    _waited(lambda: scope.named.barrier(name))
-
-
-def join(device: int = -1) -> int:
-    """Say that this rank has no more data, and wait until all ranks have said so.
-
-    Until then the rank takes part in the allreduces of the others with zeros.
-
-    Returns:
-        The rank that joined last, the same on all ranks.
-    """
-    named = scope_of(global_process_set).named
-    return _waited(named.join).last_joined

@@ -3,62 +3,21 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
+from headrace._collective import allgather_object, broadcast_object
 from headrace.common.process_sets import ProcessSet, global_process_set, scope_of
-from headrace.torch._async import allgather_async, broadcast_async_
+from headrace.torch._async import broadcast_async_
 
-
-def _dumps(thing: Any) -> bytes:
-    try:  # which pickles lambdas and classes of __main__ too
-        import cloudpickle
-    except ImportError:
-        return pickle.dumps(thing, protocol=pickle.HIGHEST_PROTOCOL)
-    return bytes(cloudpickle.dumps(thing))
-
-
-def _tensor_of(data: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-
-def broadcast_object(
-    obj: Any = None,
-    root_rank: int = 0,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """Give all ranks the object of the rank `root_rank`; the others may pass None.
-
-    Objects are pickled: by cloudpickle where that is installed.
-    """
-    scope = scope_of(process_set)
-    base = name if name is not None else f"broadcast_object.{scope.count('broadcast_object')}"
-    is_root = scope.root(root_rank) == scope.rank
-    data = _tensor_of(_dumps(obj)) if is_root else torch.empty(0, dtype=torch.uint8)
-    length = torch.tensor([data.numel()], dtype=torch.int64)
-    broadcast_async_(length, root_rank, f"{base}.size", process_set).synchronize()
-    if not is_root:
-        data = torch.empty(int(length.item()), dtype=torch.uint8)
-    broadcast_async_(data, root_rank, f"{base}.bytes", process_set).synchronize()
-    return obj if is_root else pickle.loads(data.numpy())
-
-
-def allgather_object(
-    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[Any]:
-    """The objects of all ranks, in their order."""
-    scope = scope_of(process_set)
-    base = name if name is not None else f"allgather_object.{scope.count('allgather_object')}"
-    data = _tensor_of(_dumps(obj))
-    length = torch.tensor([data.numel()], dtype=torch.int64)
-    lengths = allgather_async(length, f"{base}.size", process_set)
-    every = allgather_async(data, f"{base}.bytes", process_set).synchronize()
-    parts = every.split(lengths.synchronize().tolist())
-    return [pickle.loads(part.numpy()) for part in parts]
+__all__ = [
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+]
 
 
 def _named_tensors(params: Any) -> list[tuple[str, Any]]:
@@ -162,8 +121,10 @@ def _filled(structure: Any, mine: Any, device: torch.device, tensors: list[torch
         tensors.append(mine)
         return mine
     if isinstance(structure, dict):
-        own = mine if isinstance(mine, dict) else {}
-        return {key: _filled(one, own.get(key), device, tensors) for key, one in structure.items()}
+        known = mine if isinstance(mine, dict) else {}
+        return {
+            key: _filled(one, known.get(key), device, tensors) for key, one in structure.items()
+        }
     if isinstance(structure, (list, tuple)):
         own = list(mine) if isinstance(mine, (list, tuple)) else []
         own += [None] * len(structure)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from headrace._collective import barrier, chosen_op, join, poll, synchronize
 from headrace._named import Handle
 from headrace.common.basics import *  # noqa: F403  (scripts import everything from here)
 from headrace.common.basics import Average
@@ -19,19 +20,14 @@ from headrace.torch._async import (
     allreduce_async,
     allreduce_async_,
     alltoall_async,
-    barrier,
     broadcast_async,
     broadcast_async_,
-    chosen_op,
     grouped_allgather_async,
     grouped_allreduce_async,
     grouped_allreduce_async_,
     grouped_reducescatter_async,
-    join,
-    poll,
     reducescatter_async,
     sparse_allreduce_async,
-    synchronize,
 )
 from headrace.torch._tensors import check
 from headrace.torch.compression import Compression, Compressor

@@ -19,6 +19,7 @@ from headrace._collective import (
 from headrace._named import OPS, Average, Handle, Scope, Sum
 from headrace.common.process_sets import ProcessSet, global_process_set, scope_of
 from headrace.torch import _tensors
+from headrace.torch._opaque import opaque
 
 if TYPE_CHECKING:
     from headrace._native.comm import NamedWork
@@ -97,6 +98,7 @@ def _allreduce(
     return submit(scope, kind, allreduce_call(tensor, wire, op, factors, in_place))
 
 
+@opaque
 def allreduce_async(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -111,6 +113,7 @@ def allreduce_async(
     return _allreduce(tensor, name, chosen_op(average, op), factors, process_set, False)
 
 
+@opaque
 def allreduce_async_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -156,6 +159,7 @@ def grouped_allreduce_call(
     return submit_group(scope, kind, base, calls, as_tuple=False)
 
 
+@opaque
 def grouped_allreduce_async(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -171,6 +175,7 @@ def grouped_allreduce_async(
     return grouped_allreduce_call(tensors, name, op, factors, process_set, in_place=False)
 
 
+@opaque
 def grouped_allreduce_async_(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -186,6 +191,7 @@ def grouped_allreduce_async_(
     return grouped_allreduce_call(tensors, name, op, factors, process_set, in_place=True)
 
 
+@opaque
 def sparse_allreduce_async(
     tensor: torch.Tensor,
     name: str | None,
@@ -241,6 +247,7 @@ def allgather_call(tensor: torch.Tensor, wire: str, with_rows: bool = False) -> 
     return Call(member, source, finish)
 
 
+@opaque
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
@@ -264,6 +271,7 @@ def grouped_allgather_call(
     return submit_group(scope, "allgather", base, calls, as_tuple=False)
 
 
+@opaque
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
@@ -308,6 +316,7 @@ def _broadcast(
     return submit(scope, "broadcast", Call(member, flat, finish))
 
 
+@opaque
 def broadcast_async(
     tensor: torch.Tensor,
     root_rank: int,
@@ -318,6 +327,7 @@ def broadcast_async(
     return _broadcast(tensor, root_rank, name, process_set, in_place=False)
 
 
+@opaque
 def broadcast_async_(
     tensor: torch.Tensor,
     root_rank: int,
@@ -339,6 +349,7 @@ def _checked_splits(splits: Any, size: int, rows: int) -> list[int]:
     return checked_splits([int(part) for part in given.tolist()], size, rows)
 
 
+@opaque
 def alltoall_async(
     tensor: torch.Tensor,
     splits: Any = None,
@@ -402,6 +413,7 @@ def reducescatter_call(
     return Call(member, source, finish)
 
 
+@opaque
 def reducescatter_async(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -417,6 +429,7 @@ def reducescatter_async(
     return submit(scope, "reducescatter", call)
 
 
+@opaque
 def grouped_reducescatter_async(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,

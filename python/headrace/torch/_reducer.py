@@ -253,6 +253,7 @@ class Reducer:
                 torch.empty((1, 0), dtype=torch.int64),
                 parameter.new_empty((0, *parameter.shape[1:])),
                 parameter.shape,
+                check_invariants=False,
             )
         elif not sparse:
             grad = grad.to_sparse(1)

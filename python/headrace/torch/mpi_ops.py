@@ -29,6 +29,7 @@ from headrace.torch._async import (
     reducescatter_async,
     sparse_allreduce_async,
 )
+from headrace.torch._opaque import opaque
 from headrace.torch._tensors import check
 from headrace.torch.compression import Compression, Compressor
 
@@ -93,6 +94,7 @@ __all__ = [  # noqa: F405
 ]
 
 
+@opaque
 def allreduce(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -128,6 +130,7 @@ def allreduce(
     return compression.decompress(reduced, ctx)
 
 
+@opaque
 def allreduce_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -144,6 +147,7 @@ def allreduce_(
     ).synchronize()
 
 
+@opaque
 def grouped_allreduce(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -166,6 +170,7 @@ def grouped_allreduce(
     return [compression.decompress(one, ctx) for one, (_, ctx) in pairs]
 
 
+@opaque
 def grouped_allreduce_(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -182,6 +187,7 @@ def grouped_allreduce_(
     ).synchronize()
 
 
+@opaque
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
@@ -193,6 +199,7 @@ def allgather(
     return _autograd.Allgather.apply(tensor, name, process_set)
 
 
+@opaque
 def grouped_allgather(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
@@ -204,6 +211,7 @@ def grouped_allgather(
     return list(_autograd.GroupedAllgather.apply(name, process_set, *tensors))
 
 
+@opaque
 def broadcast(
     tensor: torch.Tensor,
     root_rank: int,
@@ -222,6 +230,7 @@ def broadcast(
     return _autograd.Broadcast.apply(tensor, root_rank, name, process_set)
 
 
+@opaque
 def broadcast_(
     tensor: torch.Tensor,
     root_rank: int,
@@ -232,6 +241,7 @@ def broadcast_(
     return broadcast_async_(tensor, root_rank, name, process_set).synchronize()
 
 
+@opaque
 def alltoall(
     tensor: torch.Tensor,
     splits: Any = None,
@@ -255,6 +265,7 @@ def alltoall(
     return result if splits is None else (result, received)
 
 
+@opaque
 def reducescatter(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -275,6 +286,7 @@ def reducescatter(
     return compression.decompress(reduced, ctx)
 
 
+@opaque
 def grouped_reducescatter(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,

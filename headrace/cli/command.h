@@ -77,5 +77,6 @@ std::vector<Command> flow_commands();
 std::vector<Command> models_commands();
 std::vector<Command> lake_commands();
 std::vector<Command> doctor_commands();
+std::vector<Command> timeline_commands();
 
 }  // namespace headrace::cli

@@ -24,6 +24,7 @@ constexpr std::array kNouns = {
     Noun{"expr", "evaluate one expression of a pipeline"},
     Noun{"models", "the registry: models, versions, aliases, metrics"},
     Noun{"lake", "look into tables of Parquet, CSV and JSON lines"},
+    Noun{"timeline", "traces of what ranks did"},
     Noun{"doctor", "what works here, and why the rest does not"},
 };
 

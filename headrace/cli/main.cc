@@ -25,6 +25,7 @@ std::vector<Command> all_commands() {
   append(&commands, headrace::cli::flow_commands());
   append(&commands, headrace::cli::models_commands());
   append(&commands, headrace::cli::lake_commands());
+  append(&commands, headrace::cli::timeline_commands());
   append(&commands, headrace::cli::doctor_commands());
   return commands;
 }

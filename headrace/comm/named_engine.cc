@@ -47,7 +47,12 @@ NamedSet::State::State(Context& context_in, std::unique_ptr<ProcessSet> set_in,
 
 NamedSet::State::~State() {
   stop = true;
-  if (has_ended.load() == 0) {
+  bool is_over = false;
+  {
+    base::MutexLock lock(mutex);
+    is_over = ended.has_value();
+  }
+  if (!is_over) {
     set->abort("closed");  // an operation under way ends with this
   }
   set->wake();
@@ -109,7 +114,7 @@ Result<void> NamedSet::State::turn() {
   {
     base::MutexLock lock(mutex);
     for (const NamedPending& one : incoming) {
-      negotiator.submit(one->call.name, one->call.request);
+      negotiator.submit(one->call.tensor->name, one->call.tensor->encoded);
     }
     incoming.clear();
     if (std::exchange(join_is_new, false)) {
@@ -119,10 +124,19 @@ Result<void> NamedSet::State::turn() {
       negotiator.shutdown(Errc::cancelled, *reason);
     }
     has_incoming = false;
+    trace.set_timeline(timeline);
   }
+  trace.cycle();
+  negotiator.observe(trace.is_on() ? [this](const std::string& name, NamedKind kind,
+                                            int rank) { trace.ready(name, kind, rank); }
+                                   : Negotiator::Observer());
   HR_TRY(const auto responses, exchange(negotiator.message()));
   for (const Response& response : responses) {
+    trace.decided(response);
+  }
+  for (const Response& response : responses) {
     HR_TRY(run_response(response));
+    trace.done(response);
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -24,14 +25,14 @@ Error no_memory(const std::string& name, uint64_t bytes) {
 
 /// Memory for the output, where the caller has given none.
 Result<Buffer> output_of(NamedState& ours, uint64_t rows) {
-  const Request& request = ours.call.request;
+  const Request& request = ours.call.tensor->request;
   const uint64_t count = rows * request.row_elements();
   ours.rows = rows;
   if (ours.call.output == nullptr) {
     const uint64_t bytes = count * dtype_bytes(request.dtype);
     ours.owned.reset(new (std::nothrow) std::byte[std::max<uint64_t>(bytes, 1)]);
     if (ours.owned == nullptr) {
-      return no_memory(ours.call.name, bytes);
+      return no_memory(ours.call.tensor->name, bytes);
     }
     ours.owned_bytes = bytes;
     return Buffer{ours.owned.get(), count, request.dtype};
@@ -40,7 +41,7 @@ Result<Buffer> output_of(NamedState& ours, uint64_t rows) {
 }
 
 ConstBuffer input_of(const NamedState& ours) {
-  return {ours.call.input, ours.call.request.elements(), ours.call.request.dtype};
+  return {ours.call.input, ours.call.tensor->request.elements(), ours.call.tensor->request.dtype};
 }
 
 template <class T>
@@ -90,19 +91,26 @@ std::vector<std::byte> neutral(Dtype dtype, Op op, uint64_t count) {
 }  // namespace
 
 Options NamedSet::State::options_of(const ReadyTensor& tensor) const {
-  return {.name = tensor.name,
-          .prescale = tensor.any().prescale,
-          .postscale = tensor.any().postscale,
+  return {.name = tensor->name,
+          .prescale = tensor->any().prescale,
+          .postscale = tensor->any().postscale,
           .blocking = true,
           .blocking_limit = std::chrono::seconds(10)};
 }
 
+std::string NamedSet::State::transfer_name(NamedKind kind) const {
+  std::string name(named_kind_name(kind));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  return (context.topology().nodes > 1 ? "TCP_" : "SHM_") + name;
+}
+
 Op NamedSet::State::op_of(const ReadyTensor& tensor, Options& how) const {
-  const Op op = tensor.any().op;
+  const Op op = tensor->any().op;
   if (op != Op::average || !options.join_active) {
     return op;
   }
-  const auto active = std::count_if(tensor.requests.begin(), tensor.requests.end(),
+  const auto active = std::count_if(tensor->requests.begin(), tensor->requests.end(),
                                     [](const auto& one) { return one != nullptr; });
   how.postscale /= static_cast<double>(active);
   return Op::sum;
@@ -136,7 +144,7 @@ Result<void> NamedSet::State::run_response(const Response& response) {
     }
     case Response::What::fail:
       for (const ReadyTensor& tensor : response.tensors) {
-        if (const auto ours = take_pending(tensor.name)) {
+        if (const auto ours = take_pending(tensor->name)) {
           ours->complete(*response.error);
         }
       }
@@ -145,12 +153,15 @@ Result<void> NamedSet::State::run_response(const Response& response) {
   }
   std::vector<NamedPending> ours;
   for (const ReadyTensor& tensor : response.tensors) {
-    ours.push_back(take_pending(tensor.name));
+    ours.push_back(take_pending(tensor->name));
   }
   Result<void> good;
+  if (response.tensors.size() == 1) {
+    trace.activity(response, transfer_name(response.tensors.front()->any().kind));
+  }
   if (response.tensors.size() > 1) {
     good = run_fused(response, ours);
-  } else if (response.tensors.front().any().kind == NamedKind::allreduce) {
+  } else if (response.tensors.front()->any().kind == NamedKind::allreduce) {
     good = run_allreduce(response.tensors.front(), ours.front().get());
   } else if (ours.front() != nullptr) {
     good = run_one(response.tensors.front(), *ours.front());
@@ -164,7 +175,7 @@ Result<void> NamedSet::State::run_response(const Response& response) {
 }
 
 Result<void> NamedSet::State::run_one(const ReadyTensor& tensor, NamedState& ours) {
-  switch (tensor.any().kind) {
+  switch (tensor->any().kind) {
     case NamedKind::adasum: return run_adasum(tensor, ours);
     case NamedKind::allgather: return run_allgather(tensor, ours);
     case NamedKind::broadcast: return run_broadcast(tensor, ours);
@@ -178,7 +189,7 @@ Result<void> NamedSet::State::run_one(const ReadyTensor& tensor, NamedState& our
 Result<void> NamedSet::State::run_allreduce(const ReadyTensor& tensor, NamedState* ours) {
   Options how = options_of(tensor);
   const Op op = op_of(tensor, how);
-  const Request& request = tensor.any();
+  const Request& request = tensor->any();
   if (ours == nullptr) {  // this rank has joined
     auto memory = neutral(request.dtype, op, request.elements());
     how.prescale = 1.0;
@@ -198,18 +209,19 @@ Result<void> NamedSet::State::run_fused(const Response& response,
   const ReadyTensor& first = response.tensors.front();
   Options how = options_of(first);
   const Op op = op_of(first, how);
-  const Dtype dtype = first.any().dtype;
+  const Dtype dtype = first->any().dtype;
   uint64_t count = 0;
   for (const ReadyTensor& tensor : response.tensors) {
-    count += tensor.any().elements();
+    count += tensor->any().elements();
   }
   const size_t element = dtype_bytes(dtype);
   if (fusion.size() < count * element) {
     fusion.resize(count * element);
   }
+  trace.activity(response, "MEMCPY_IN_FUSION_BUFFER");
   std::byte* at = fusion.data();
   for (size_t i = 0; i < ours.size(); ++i) {
-    const uint64_t elements = response.tensors[i].any().elements();
+    const uint64_t elements = response.tensors[i]->any().elements();
     if (ours[i] == nullptr) {
       const auto memory = neutral(dtype, op, elements);
       std::copy(memory.begin(), memory.end(), at);
@@ -218,10 +230,12 @@ Result<void> NamedSet::State::run_fused(const Response& response,
     }
     at += elements * element;
   }
+  trace.activity(response, transfer_name(NamedKind::allreduce));
   HR_TRY(finish(set->all_reduce(Buffer{fusion.data(), count, dtype}, op, how), "in an allreduce"));
+  trace.activity(response, "MEMCPY_OUT_FUSION_BUFFER");
   at = fusion.data();
   for (size_t i = 0; i < ours.size(); ++i) {
-    const uint64_t elements = response.tensors[i].any().elements();
+    const uint64_t elements = response.tensors[i]->any().elements();
     if (ours[i] != nullptr && elements > 0) {
       std::memcpy(ours[i]->call.output, at, elements * element);
     }
@@ -241,16 +255,17 @@ Result<void> NamedSet::State::run_adasum(const ReadyTensor& tensor, NamedState& 
   for (size_t rank = 0; rank < ranks; ++rank) {
     sources.push_back(all.data() + rank * in.size_bytes());
   }
-  adasum_tree(in.dtype, sources, bytes_of(ours.call.output), in.count, tensor.any().prescale,
-              tensor.any().postscale);
+  adasum_tree(in.dtype, sources, bytes_of(ours.call.output), in.count, tensor->any().prescale,
+              tensor->any().postscale);
   return {};
 }
 
 Result<void> NamedSet::State::run_allgather(const ReadyTensor& tensor, NamedState& ours) {
   std::vector<uint64_t> counts;
   uint64_t rows = 0;
-  for (const auto& request : tensor.requests) {
+  for (const auto& request : tensor->requests) {
     counts.push_back(request->elements());
+    ours.received_splits.push_back(static_cast<int64_t>(request->rows()));
     rows += request->rows();
     ours.received_splits.push_back(static_cast<int64_t>(request->rows()));
   }
@@ -260,7 +275,7 @@ Result<void> NamedSet::State::run_allgather(const ReadyTensor& tensor, NamedStat
 }
 
 Result<void> NamedSet::State::run_broadcast(const ReadyTensor& tensor, NamedState& ours) {
-  const Request& request = tensor.any();
+  const Request& request = tensor->any();
   const Buffer out{ours.call.output, request.elements(), request.dtype};
   if (set->rank() == request.root && ours.call.input != ours.call.output && out.count > 0) {
     std::memcpy(out.data, ours.call.input, out.size_bytes());
@@ -270,15 +285,15 @@ Result<void> NamedSet::State::run_broadcast(const ReadyTensor& tensor, NamedStat
 }
 
 Result<void> NamedSet::State::run_alltoall(const ReadyTensor& tensor, NamedState& ours) {
-  const uint64_t row = ours.call.request.row_elements();
+  const uint64_t row = ours.call.tensor->request.row_elements();
   std::vector<uint64_t> send;
   std::vector<uint64_t> receive;
   uint64_t rows = 0;
   uint64_t sent = 0;
-  for (size_t rank = 0; rank < tensor.requests.size(); ++rank) {
-    const auto to = static_cast<uint64_t>(ours.call.request.splits[rank]);
+  for (size_t rank = 0; rank < tensor->requests.size(); ++rank) {
+    const auto to = static_cast<uint64_t>(ours.call.tensor->request.splits[rank]);
     const auto from =
-        static_cast<uint64_t>(tensor.requests[rank]->splits[static_cast<size_t>(set->rank())]);
+        static_cast<uint64_t>(tensor->requests[rank]->splits[static_cast<size_t>(set->rank())]);
     send.push_back(to * row);
     receive.push_back(from * row);
     ours.received_splits.push_back(static_cast<int64_t>(from));
@@ -286,28 +301,28 @@ Result<void> NamedSet::State::run_alltoall(const ReadyTensor& tensor, NamedState
     sent += to * row;
   }
   HR_TRY(const Buffer out, output_of(ours, rows));
-  const ConstBuffer in(ours.call.input, sent, ours.call.request.dtype);
+  const ConstBuffer in(ours.call.input, sent, ours.call.tensor->request.dtype);
   return finish(set->all_to_all_v(in, send, out, receive, options_of(tensor)), "in an alltoall");
 }
 
 Result<void> NamedSet::State::run_reducescatter(const ReadyTensor& tensor, NamedState& ours) {
-  const uint64_t rows = tensor.any().rows();
+  const uint64_t rows = tensor->any().rows();
   const auto ranks = static_cast<uint64_t>(set->size());
   std::vector<uint64_t> counts;
   uint64_t our_rows = 0;
   for (uint64_t rank = 0; rank < ranks; ++rank) {
     const uint64_t of_rank = rows / ranks + (rank < rows % ranks ? 1 : 0);
-    counts.push_back(of_rank * tensor.any().row_elements());
+    counts.push_back(of_rank * tensor->any().row_elements());
     our_rows = rank == static_cast<uint64_t>(set->rank()) ? of_rank : our_rows;
   }
   HR_TRY(const Buffer out, output_of(ours, our_rows));
   return finish(
-      set->reduce_scatter_v(input_of(ours), counts, out, tensor.any().op, options_of(tensor)),
+      set->reduce_scatter_v(input_of(ours), counts, out, tensor->any().op, options_of(tensor)),
       "in a reducescatter");
 }
 
 Result<void> NamedSet::State::run_add_set(const ReadyTensor& tensor, NamedState& ours) {
-  const std::vector<int64_t>& ranks = tensor.any().splits;
+  const std::vector<int64_t>& ranks = tensor->any().splits;
   const auto world_rank = set->world_ranks()[static_cast<size_t>(set->rank())];
   const auto place = std::find(ranks.begin(), ranks.end(), world_rank);
   const bool is_member = place != ranks.end();

@@ -20,9 +20,10 @@ constexpr base::Micros kSleepMost = std::chrono::seconds(1);  // nobody forgets 
 constexpr uint64_t kBytesMax = uint64_t{1} << 60;
 constexpr size_t kNameMax = 64U << 10U;
 
-Error bad(const NamedCall& call, const std::string& what) {
-  return {Errc::invalid_argument,
-          fmt::format("comm: {} \"{}\": {}", named_kind_name(call.request.kind), call.name, what)};
+Error bad(const NamedTensor& tensor, const std::string& what) {
+  return {
+      Errc::invalid_argument,
+      fmt::format("comm: {} \"{}\": {}", named_kind_name(tensor.request.kind), tensor.name, what)};
 }
 
 bool is_reduction(NamedKind kind) {
@@ -30,7 +31,7 @@ bool is_reduction(NamedKind kind) {
          kind == NamedKind::reducescatter;
 }
 
-Result<void> check_shape(const NamedCall& call) {
+Result<void> check_shape(const NamedTensor& call) {
   uint64_t bytes = dtype_bytes(call.request.dtype);
   for (const int64_t dimension : call.request.shape) {
     if (dimension < 0) {
@@ -41,6 +42,33 @@ Result<void> check_shape(const NamedCall& call) {
     if (static_cast<uint64_t>(dimension) > kBytesMax || bytes > kBytesMax) {
       return bad(call, fmt::format("shape {} is too large", shape_text(call.request.shape)));
     }
+  }
+  return {};
+}
+
+/// Splits of an alltoall, equal ones where there are none.
+Result<void> complete_splits(NamedTensor& tensor, size_t ranks) {
+  Request& request = tensor.request;
+  if (request.splits.empty()) {
+    if (request.rows() % ranks != 0) {
+      return bad(tensor, fmt::format("{} rows are not divisible among {} ranks; give splits",
+                                     request.rows(), ranks));
+    }
+    request.splits.assign(ranks, static_cast<int64_t>(request.rows() / ranks));
+  }
+  if (request.splits.size() != ranks) {
+    return bad(tensor, fmt::format("{} splits for {} ranks", request.splits.size(), ranks));
+  }
+  uint64_t sum = 0;
+  for (const int64_t one : request.splits) {
+    if (one < 0 || static_cast<uint64_t>(one) > request.rows()) {
+      return bad(tensor, fmt::format("a split of {} rows of {}", one, request.rows()));
+    }
+    sum += static_cast<uint64_t>(one);
+  }
+  if (sum > request.rows()) {
+    return bad(tensor, fmt::format("the sum of the splits, {}, is greater than the rows, {}", sum,
+                                   request.rows()));
   }
   return {};
 }
@@ -84,8 +112,8 @@ Result<void> NamedWork::wait(std::optional<std::chrono::milliseconds> limit) con
   state_->doorbell->end_wait();
   if (!state_->done()) {
     return Error{Errc::timeout, fmt::format("comm: {} \"{}\" is not done after {} ms; it goes on",
-                                            named_kind_name(state_->call.request.kind),
-                                            state_->call.name, limit->count())};
+                                            named_kind_name(state_->call.tensor->request.kind),
+                                            state_->call.tensor->name, limit->count())};
   }
   return state_->outcome;
 }
@@ -104,11 +132,36 @@ std::unique_ptr<NamedSet> NamedSet::make(Context& context, std::unique_ptr<Proce
 }
 
 NamedSet::NamedSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
-NamedSet::~NamedSet() = default;
+NamedSet::~NamedSet() { shutdown("closed"); }
 
 int NamedSet::rank() const { return state_->set->rank(); }
 int NamedSet::size() const { return state_->set->size(); }
 std::span<const int> NamedSet::world_ranks() const { return state_->set->world_ranks(); }
+
+Result<std::shared_ptr<const NamedTensor>> NamedSet::prepare(std::string name,
+                                                             Request request) const {
+  NamedTensor tensor{std::move(name), std::move(request), {}};
+  const Request& what = tensor.request;
+  if (tensor.name.empty() || tensor.name.size() > kNameMax) {
+    return bad(tensor, fmt::format("a name has 1 to {} bytes", kNameMax));
+  }
+  HR_TRY(check_shape(tensor));
+  if (what.root < 0 || what.root >= size()) {
+    return bad(tensor, fmt::format("root {} is not in [0, {})", what.root, size()));
+  }
+  if (is_reduction(what.kind)) {
+    HR_TRY(check_reducible(what.dtype, what.op));
+  }
+  if (what.kind == NamedKind::adasum && !is_floating(what.dtype)) {
+    return bad(tensor,
+               fmt::format("Adasum is for floating types, not for {}", dtype_name(what.dtype)));
+  }
+  if (what.kind == NamedKind::alltoall && !what.shape.empty()) {
+    HR_TRY(complete_splits(tensor, static_cast<size_t>(size())));
+  }
+  tensor.encoded = encode(what);
+  return std::shared_ptr<const NamedTensor>(std::make_shared<NamedTensor>(std::move(tensor)));
+}
 
 Result<NamedWork> NamedSet::submit(NamedCall call) {
   std::vector<NamedCall> calls;
@@ -117,16 +170,16 @@ Result<NamedWork> NamedSet::submit(NamedCall call) {
   return std::move(works.front());
 }
 
-Result<std::vector<NamedWork>> NamedSet::submit_group(const std::string& group,
-                                                      std::vector<NamedCall> calls) {
-  for (NamedCall& call : calls) {
-    call.request.group = group;
-    call.request.group_size = static_cast<uint32_t>(calls.size());
-  }
+Result<std::vector<NamedWork>> NamedSet::submit_all(std::vector<NamedCall> calls) {
   return state_->push(std::move(calls));
 }
 
 Result<NamedWork> NamedSet::join() { return state_->push_join(); }
+
+void NamedSet::set_timeline(std::shared_ptr<Timeline> timeline) {
+  base::MutexLock lock(state_->mutex);
+  state_->timeline.swap(timeline);
+}
 
 void NamedSet::shutdown(std::string_view reason, std::chrono::milliseconds most) {
   {
@@ -145,53 +198,9 @@ void NamedSet::shutdown(std::string_view reason, std::chrono::milliseconds most)
   state_->doorbell->end_wait();
 }
 
-Result<void> NamedSet::State::check(NamedCall& call) const {
-  Request& request = call.request;
-  if (call.name.empty() || call.name.size() > kNameMax) {
-    return bad(call, fmt::format("a name has 1 to {} bytes", kNameMax));
-  }
-  HR_TRY(check_shape(call));
-  if (request.root < 0 || request.root >= set->size()) {
-    return bad(call, fmt::format("root {} is not in [0, {})", request.root, set->size()));
-  }
-  if (is_reduction(request.kind)) {
-    HR_TRY(check_reducible(request.dtype, request.op));
-  }
-  if (request.kind == NamedKind::adasum && !is_floating(request.dtype)) {
-    return bad(call,
-               fmt::format("Adasum is for floating types, not for {}", dtype_name(request.dtype)));
-  }
-  if (request.kind == NamedKind::alltoall && !request.shape.empty()) {
-    const auto ranks = static_cast<size_t>(set->size());
-    if (request.splits.empty()) {
-      if (request.rows() % ranks != 0) {
-        return bad(call, fmt::format("{} rows are not divisible among {} ranks; give splits",
-                                     request.rows(), ranks));
-      }
-      request.splits.assign(ranks, static_cast<int64_t>(request.rows() / ranks));
-    }
-    if (request.splits.size() != ranks) {
-      return bad(call, fmt::format("{} splits for {} ranks", request.splits.size(), ranks));
-    }
-    uint64_t sum = 0;
-    for (const int64_t one : request.splits) {
-      if (one < 0 || static_cast<uint64_t>(one) > request.rows()) {
-        return bad(call, fmt::format("a split of {} rows of {}", one, request.rows()));
-      }
-      sum += static_cast<uint64_t>(one);
-    }
-    if (sum > request.rows()) {
-      return bad(call, fmt::format("the sum of the splits, {}, is greater than the rows, {}", sum,
-                                   request.rows()));
-    }
-  }
-  return {};
-}
-
 Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> calls) {
   std::vector<NamedPending> states;
   for (NamedCall& call : calls) {
-    HR_TRY(check(call));
     auto state = std::make_shared<NamedState>();
     state->call = std::move(call);
     state->doorbell = doorbell;
@@ -201,10 +210,10 @@ Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> call
   {
     base::MutexLock lock(mutex);
     for (size_t i = 0; i < states.size(); ++i) {
-      const std::string& name = states[i]->call.name;
+      const std::string& name = states[i]->call.tensor->name;
       if (!pending.try_emplace(name, states[i]).second) {
         for (size_t k = 0; k < i; ++k) {
-          pending.erase(states[k]->call.name);
+          pending.erase(states[k]->call.tensor->name);
         }
         return Error{
             Errc::invalid_argument,
@@ -216,7 +225,7 @@ Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> call
     for (NamedPending& state : states) {
       works.emplace_back(state);
       if (ended) {
-        pending.erase(state->call.name);
+        pending.erase(state->call.tensor->name);
         state->complete(*ended);
         continue;
       }
@@ -235,7 +244,7 @@ Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> call
 
 Result<NamedWork> NamedSet::State::push_join() {
   auto state = std::make_shared<NamedState>();
-  state->call.name = "join";
+  state->call.tensor = std::make_shared<const NamedTensor>(NamedTensor{"join", {}, {}});
   state->doorbell = doorbell;
   {
     base::MutexLock lock(mutex);

@@ -17,6 +17,7 @@
 #include "headrace/base/result.h"
 #include "headrace/comm/context.h"
 #include "headrace/comm/negotiate/request.h"
+#include "headrace/comm/timeline.h"
 
 namespace headrace::comm {
 
@@ -31,10 +32,16 @@ struct NamedOptions {
   bool join_active = false;  ///< average divides by the ranks that have not joined
 };
 
-/// One operation as a rank submits it. Memory is borrowed until the work is done.
-struct NamedCall {
+/// What stays the same from one submission of a tensor to the next.
+struct NamedTensor {
   std::string name;  ///< the same on all ranks; unique among what is pending
   Request request;
+  std::string encoded;  ///< the request
+};
+
+/// One operation as a rank submits it. Memory is borrowed until the work is done.
+struct NamedCall {
+  std::shared_ptr<const NamedTensor> tensor;
   const void* input = nullptr;
   void* output = nullptr;  ///< null: allgather, alltoall and reducescatter make it themselves
 };
@@ -52,9 +59,10 @@ class HR_API NamedWork {
   // Once it is done without an error:
   std::span<std::byte> output() const;  ///< that the operation made itself; lives as long as this
   uint64_t rows() const;                ///< first dimension of the output
-  const std::vector<int64_t>& received_splits() const;  ///< alltoall: rows from each rank
-  int last_joined() const;                              ///< join: world rank
-  std::unique_ptr<ProcessSet> take_new_set() const;     ///< add_set: null when not a member
+  const std::vector<int64_t>& received_splits()
+      const;                                         ///< allgather, alltoall: rows from each rank
+  int last_joined() const;                           ///< join: world rank
+  std::unique_ptr<ProcessSet> take_new_set() const;  ///< add_set: null when not a member
 
  private:
   std::shared_ptr<NamedState> state_;
@@ -83,13 +91,17 @@ class HR_API NamedSet {
   int size() const;
   std::span<const int> world_ranks() const;
 
-  /// `invalid_argument`: the name is pending, or what is wrong with the call.
+  /// Check what needs no other rank: `invalid_argument` says what is wrong.
+  Result<std::shared_ptr<const NamedTensor>> prepare(std::string name, Request request) const;
+  /// `invalid_argument`: the name is pending.
   Result<NamedWork> submit(NamedCall call);
-  /// All are done together, or none; their requests need not name the group.
-  Result<std::vector<NamedWork>> submit_group(const std::string& group,
-                                              std::vector<NamedCall> calls);
+  /// All of them, or none when a name is pending. To have them done together as well, prepare them
+  /// with a group.
+  Result<std::vector<NamedWork>> submit_all(std::vector<NamedCall> calls);
   /// This rank has no more data: it adds nothing to allreduces until all ranks have joined.
   Result<NamedWork> join();
+  /// Record what is done from now on, into `timeline`; null: no longer.
+  void set_timeline(std::shared_ptr<Timeline> timeline);
   /// Ask for the end on all ranks and wait for it, `most` at most. What is pending fails with
   /// `cancelled` and the reason. Idempotent.
   void shutdown(std::string_view reason, std::chrono::milliseconds most = std::chrono::seconds(5));

@@ -12,6 +12,7 @@
 #include "headrace/base/clock.h"
 #include "headrace/base/thread.h"
 #include "headrace/comm/named_set.h"
+#include "headrace/comm/named_trace_internal.h"
 #include "headrace/comm/negotiate/negotiator.h"
 
 namespace headrace::comm {
@@ -58,8 +59,6 @@ struct NamedSet::State {
   State(Context& context_in, std::unique_ptr<ProcessSet> set_in, const NamedOptions& options_in);
   ~State();
 
-  /// Numbered checks of one call that need no other rank; completes the request.
-  Result<void> check(NamedCall& call) const;
   /// Put them among the pending ones, all or none.
   Result<std::vector<NamedWork>> push(std::vector<NamedCall> calls) HR_EXCLUDES(mutex);
   Result<NamedWork> push_join() HR_EXCLUDES(mutex);
@@ -89,6 +88,8 @@ struct NamedSet::State {
   Result<void> run_one(const ReadyTensor& tensor, NamedState& ours);
   Options options_of(const ReadyTensor& tensor) const;
   Op op_of(const ReadyTensor& tensor, Options& options) const;
+  /// "SHM_ALLREDUCE"
+  std::string transfer_name(NamedKind kind) const;
 
   Context& context;
   std::unique_ptr<ProcessSet> set;
@@ -102,6 +103,7 @@ struct NamedSet::State {
   bool join_is_new HR_GUARDED_BY(mutex) = false;
   std::optional<std::string> shutdown_reason HR_GUARDED_BY(mutex);  // not sent yet
   std::optional<Error> ended HR_GUARDED_BY(mutex);
+  std::shared_ptr<Timeline> timeline HR_GUARDED_BY(mutex);
   base::Micros oldest HR_GUARDED_BY(mutex){};  // of what is incoming
 
   std::atomic<bool> has_incoming = false;
@@ -112,6 +114,7 @@ struct NamedSet::State {
 
   // The engine's own.
   Negotiator negotiator;
+  NamedTrace trace;
   std::vector<std::byte> fusion;
   bool is_shut_down = false;  // by a rank, and all have heard of it
   base::Micros warn_at{};     // of the next look at stalls

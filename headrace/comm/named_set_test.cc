@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/json.h"
 #include "headrace/base/log.h"
+#include "headrace/base/test_folder.h"
 #include "headrace/base/thread.h"
 
 namespace headrace::comm {
@@ -71,25 +73,33 @@ void each_rank(int ranks, const Body& body, NamedOptions options = {}) {
   }
 }
 
-NamedCall allreduce(const std::string& name, std::vector<float>& values, Op op = Op::sum) {
-  NamedCall call;
-  call.name = name;
-  call.request.op = op;
-  call.request.shape = {static_cast<int64_t>(values.size())};
-  call.input = values.data();
-  call.output = values.data();
-  return call;
+/// A call that is not prepared yet.
+struct Wish {
+  std::string name;
+  Request request;
+  const void* input = nullptr;
+  void* output = nullptr;
+};
+
+Wish allreduce(const std::string& name, std::vector<float>& values, Op op = Op::sum) {
+  Wish wish{name, {}, values.data(), values.data()};
+  wish.request.op = op;
+  wish.request.shape = {static_cast<int64_t>(values.size())};
+  return wish;
 }
 
-NamedCall call_of(NamedKind kind, const std::string& name, std::vector<int64_t>& values,
-                  std::vector<int64_t> shape) {
-  NamedCall call;
-  call.name = name;
-  call.request.kind = kind;
-  call.request.dtype = Dtype::i64;
-  call.request.shape = std::move(shape);
-  call.input = values.data();
-  return call;
+Wish wish_of(NamedKind kind, const std::string& name, std::vector<int64_t>& values,
+             std::vector<int64_t> shape) {
+  Wish wish{name, {}, values.data(), nullptr};
+  wish.request.kind = kind;
+  wish.request.dtype = Dtype::i64;
+  wish.request.shape = std::move(shape);
+  return wish;
+}
+
+Result<NamedWork> submit(NamedSet& set, Wish wish) {
+  HR_TRY(auto tensor, set.prepare(std::move(wish.name), std::move(wish.request)));
+  return set.submit({std::move(tensor), wish.input, wish.output});
 }
 
 std::vector<int64_t> output_of(const NamedWork& work) {
@@ -119,7 +129,7 @@ TEST_CASE("names in another order on every rank") {
         }
         std::vector<Result<NamedWork>> works;
         for (const size_t i : order) {
-          works.push_back(set.submit(allreduce("t" + std::to_string(i), values[i])));
+          works.push_back(submit(set, allreduce("t" + std::to_string(i), values[i])));
         }
         for (const auto& work : works) {
           good(work);
@@ -137,28 +147,28 @@ TEST_CASE("names in another order on every rank") {
 TEST_CASE("what is fused has the same bits as what is not") {
   std::vector<std::vector<float>> results[2];
   for (const uint64_t fusion : {uint64_t{0}, uint64_t{64} << 20}) {
-    each_rank(
-        3,
-        [&](int rank, Context&, NamedSet& set) {
-          std::vector<std::vector<float>> values(40);
-          std::vector<Result<NamedWork>> works;
-          for (size_t i = 0; i < values.size(); ++i) {
-            for (size_t k = 0; k < 100 + i * 50; ++k) {
-              values[i].push_back(
-                  1.0F / static_cast<float>((k + 3) * (i + 7) + static_cast<size_t>(rank) * 11));
-            }
-          }
-          for (size_t i = 0; i < values.size(); ++i) {
-            works.push_back(set.submit(allreduce("t" + std::to_string(i), values[i], Op::average)));
-          }
-          for (const auto& work : works) {
-            good(work);
-          }
-          if (rank == 1) {
-            results[fusion == 0 ? 0 : 1] = values;
-          }
-        },
-        {.fusion_bytes = fusion});
+    each_rank(3,
+              [&](int rank, Context&, NamedSet& set) {
+                std::vector<std::vector<float>> values(40);
+                std::vector<Result<NamedWork>> works;
+                for (size_t i = 0; i < values.size(); ++i) {
+                  for (size_t k = 0; k < 100 + i * 50; ++k) {
+                    values[i].push_back(1.0F / static_cast<float>((k + 3) * (i + 7) +
+                                                                  static_cast<size_t>(rank) * 11));
+                  }
+                }
+                for (size_t i = 0; i < values.size(); ++i) {
+                  works.push_back(
+                      submit(set, allreduce("t" + std::to_string(i), values[i], Op::average)));
+                }
+                for (const auto& work : works) {
+                  good(work);
+                }
+                if (rank == 1) {
+                  results[fusion == 0 ? 0 : 1] = values;
+                }
+              },
+              {.fusion_bytes = fusion});
   }
   CHECK(results[0] == results[1]);
 }
@@ -167,24 +177,25 @@ TEST_CASE("gathers, broadcasts, exchanges") {
   each_rank(3, [](int rank, Context&, NamedSet& set) {
     // Rank r has r rows of two.
     std::vector<int64_t> rows(static_cast<size_t>(rank) * 2, rank);
-    const auto gathered = set.submit(call_of(NamedKind::allgather, "g", rows, {rank, 2}));
+    const auto gathered = submit(set, wish_of(NamedKind::allgather, "g", rows, {rank, 2}));
     good(gathered);
     CHECK(gathered->rows() == 3);
+    CHECK(gathered->received_splits() == std::vector<int64_t>{0, 1, 2});
     CHECK(output_of(*gathered) == std::vector<int64_t>{1, 1, 2, 2, 2, 2});
 
     std::vector<int64_t> told = {rank, rank * 10};
-    auto broadcast = call_of(NamedKind::broadcast, "b", told, {2});
+    auto broadcast = wish_of(NamedKind::broadcast, "b", told, {2});
     broadcast.request.root = 2;
     broadcast.output = told.data();
-    good(set.submit(std::move(broadcast)));
+    good(submit(set, std::move(broadcast)));
     CHECK(told == std::vector<int64_t>{2, 20});
 
     // Rank r sends r rows to rank 0, one to rank 1 and none to rank 2.
     std::vector<int64_t> sent(static_cast<size_t>(rank) + 1);
     std::iota(sent.begin(), sent.end(), rank * 100);
-    auto exchange = call_of(NamedKind::alltoall, "a", sent, {rank + 1});
+    auto exchange = wish_of(NamedKind::alltoall, "a", sent, {rank + 1});
     exchange.request.splits = {rank, 1, 0};
-    const auto exchanged = set.submit(std::move(exchange));
+    const auto exchanged = submit(set, std::move(exchange));
     good(exchanged);
     const std::vector<std::vector<int64_t>> wanted = {{100, 200, 201}, {0, 101, 202}, {}};
     CHECK(output_of(*exchanged) == wanted[static_cast<size_t>(rank)]);
@@ -194,7 +205,7 @@ TEST_CASE("gathers, broadcasts, exchanges") {
 
     // Four rows for three ranks: two, one, one.
     std::vector<int64_t> summed = {1, 2, 3, 4};
-    const auto scattered = set.submit(call_of(NamedKind::reducescatter, "r", summed, {4}));
+    const auto scattered = submit(set, wish_of(NamedKind::reducescatter, "r", summed, {4}));
     good(scattered);
     CHECK(output_of(*scattered) ==
           std::vector<std::vector<int64_t>>{{3, 6}, {9}, {12}}[static_cast<size_t>(rank)]);
@@ -205,8 +216,8 @@ TEST_CASE("a mismatch fails that operation on all ranks and no other") {
   each_rank(3, [](int rank, Context&, NamedSet& set) {
     std::vector<float> fine(10, 1.0F);
     std::vector<float> wrong(rank == 1 ? 5 : 4, 1.0F);
-    const auto other = set.submit(allreduce("fine", fine));
-    const auto work = set.submit(allreduce("wrong", wrong));
+    const auto other = submit(set, allreduce("fine", fine));
+    const auto work = submit(set, allreduce("wrong", wrong));
     const auto how = work->wait(seconds(30));
     REQUIRE_FALSE(how.ok());
     CHECK(how.error().code() == Errc::mismatch);
@@ -214,29 +225,36 @@ TEST_CASE("a mismatch fails that operation on all ranks and no other") {
     good(other);
     CHECK(fine == std::vector<float>(10, 3.0F));
     wrong.assign(4, 1.0F);
-    good(set.submit(allreduce("wrong", wrong)));
+    good(submit(set, allreduce("wrong", wrong)));
   });
 }
 
 TEST_CASE("a name that is pending is refused, for groups as a whole") {
-  each_rank(2, [](int rank, Context&, NamedSet& set) {
+  std::atomic<bool> looked = false;
+  each_rank(2, [&looked](int rank, Context&, NamedSet& set) {
     std::vector<float> first(3, 1.0F);
     std::vector<float> second(3, 1.0F);
     if (rank == 0) {
-      const auto work = set.submit(allreduce("x", first));
-      const auto again = set.submit(allreduce("x", second));
+      const auto work = submit(set, allreduce("x", first));
+      const auto again = submit(set, allreduce("x", second));
       REQUIRE_FALSE(again.ok());
       CHECK(again.error().message().find("same name") != std::string::npos);
       std::vector<NamedCall> group;
-      group.push_back(allreduce("y", second));
-      group.push_back(allreduce("x", second));
-      CHECK_FALSE(set.submit_group("g", std::move(group)).ok());
-      const auto other = set.submit(allreduce("y", second));  // the group has left nothing
+      for (const char* name : {"y", "x"}) {
+        const Wish wish = allreduce(name, second);
+        group.push_back({*set.prepare(wish.name, wish.request), wish.input, wish.output});
+      }
+      CHECK_FALSE(set.submit_all(std::move(group)).ok());
+      const auto other = submit(set, allreduce("y", second));  // the group has left nothing
+      looked = true;
       good(work);
       good(other);
     } else {
-      const auto work = set.submit(allreduce("y", second));
-      good(set.submit(allreduce("x", first)));
+      while (!looked) {
+        base::sleep_for(milliseconds(1));
+      }
+      const auto work = submit(set, allreduce("y", second));
+      good(submit(set, allreduce("x", first)));
       good(work);
     }
     CHECK(first == std::vector<float>(3, 2.0F));
@@ -252,9 +270,9 @@ TEST_CASE("joined ranks add nothing; the last one to join is told to all") {
       for (int i = 0; i < 2 - rank; ++i) {  // rank 2 has no data at all
         sum.assign(5, 2.0F);
         mean.assign(200'000, 3.0F);
-        const auto first = set.submit(allreduce("sum", sum));
-        const auto second = set.submit(allreduce("min", least, Op::min));
-        good(set.submit(allreduce("mean", mean, Op::average)));
+        const auto first = submit(set, allreduce("sum", sum));
+        const auto second = submit(set, allreduce("min", least, Op::min));
+        good(submit(set, allreduce("mean", mean, Op::average)));
         good(first);
         good(second);
         CHECK(sum == std::vector<float>(5, i == 0 ? 4.0F : 2.0F));
@@ -273,7 +291,7 @@ TEST_CASE("average of those that have not joined") {
             [](int rank, Context&, NamedSet& set) {
               if (rank == 0) {
                 std::vector<float> mean(5, 3.0F);
-                good(set.submit(allreduce("mean", mean, Op::average)));
+                good(submit(set, allreduce("mean", mean, Op::average)));
                 CHECK(mean == std::vector<float>(5, 3.0F));
               }
               good(set.join());
@@ -287,14 +305,14 @@ TEST_CASE("shutdown of one rank ends what is pending on all, with its reason") {
     if (rank == 2) {
       set.shutdown("ValueError: no data");
     } else {
-      const auto work = set.submit(allreduce("x", values));
+      const auto work = submit(set, allreduce("x", values));
       const auto how = work->wait(seconds(30));
       REQUIRE_FALSE(how.ok());
       CHECK(how.error().code() == Errc::cancelled);
       CHECK(how.error().message() ==
             "comm: the process set has been shut down by rank 2: ValueError: no data");
     }
-    const auto late = set.submit(allreduce("y", values));
+    const auto late = submit(set, allreduce("y", values));
     CHECK_FALSE(late->wait(seconds(30)).ok());
   });
 }
@@ -313,7 +331,7 @@ TEST_CASE("a set that goes without shutdown ends the others' operations") {
       const auto named = NamedSet::make(**context, *std::move(set), {});
       if (rank == 0) {
         std::vector<float> values(3, 1.0F);
-        const auto how = named->submit(allreduce("x", values))->wait(seconds(30));
+        const auto how = submit(*named, allreduce("x", values))->wait(seconds(30));
         REQUIRE_FALSE(how.ok());
         CHECK(how.error().code() == Errc::cancelled);
       }
@@ -323,18 +341,18 @@ TEST_CASE("a set that goes without shutdown ends the others' operations") {
 
 TEST_CASE("a new set of some ranks works by itself") {
   each_rank(4, [](int rank, Context& context, NamedSet& set) {
-    NamedCall call;
+    Wish call;
     call.name = "add_set";
     call.request.kind = NamedKind::add_set;
     call.request.splits = {1, 3};
-    const auto work = set.submit(std::move(call));
+    const auto work = submit(set, std::move(call));
     good(work);
     auto fresh = work->take_new_set();
     CHECK((fresh != nullptr) == (rank % 2 == 1));
     if (fresh != nullptr) {
       const auto named = NamedSet::make(context, std::move(fresh), {});
       std::vector<float> values(3, static_cast<float>(rank));
-      good(named->submit(allreduce("x", values)));
+      good(submit(*named, allreduce("x", values)));
       CHECK(values == std::vector<float>(3, 4.0F));
       named->shutdown("");
     }
@@ -352,7 +370,7 @@ TEST_CASE("a stall is reported by rank 0, and ends the set when asked to") {
             [](int rank, Context&, NamedSet& set) {
               std::vector<float> values(3, 1.0F);
               const auto work =
-                  set.submit(allreduce(rank == 0 ? "layer.weight" : "layer.weight_1", values));
+                  submit(set, allreduce(rank == 0 ? "layer.weight" : "layer.weight_1", values));
               const auto how = work->wait(seconds(30));
               REQUIRE_FALSE(how.ok());
               CHECK(how.error().message().find("layer.weight_1") != std::string::npos);
@@ -361,6 +379,43 @@ TEST_CASE("a stall is reported by rank 0, and ends the set when asked to") {
   base::set_log_sink(nullptr);
   CHECK(said.find("\n1: [layer.weight]; it waits for \"layer.weight_1\" itself") !=
         std::string::npos);
+}
+
+TEST_CASE("the timeline tells who was ready when, and what was done") {
+  base::TestFolder folder;
+  each_rank(2, [&](int rank, Context&, NamedSet& set) {
+    const auto timeline = Timeline::open({.path = folder / "%r.json", .rank = rank});
+    REQUIRE(timeline.ok());
+    std::vector<float> before(3, 1.0F);
+    good(submit(set, allreduce("before", before)));
+    set.set_timeline(*timeline);
+    good(submit(set, allreduce("all have theirs", before)));
+    for (int step = 0; step < 2; ++step) {
+      std::vector<float> first(3, 1.0F);
+      std::vector<float> second(5, 1.0F);
+      const auto work = submit(set, allreduce("a", first));
+      good(submit(set, allreduce("b", second)));
+      good(work);
+    }
+    set.set_timeline(nullptr);
+  });
+  for (const char* name : {"0.json", "1.json"}) {
+    const auto text = base::read_file(folder / name);
+    REQUIRE(text.ok());
+    const auto events = parse_json(*text);
+    REQUIRE(events.ok());
+    std::map<std::string, int> count;
+    for (const Json& event : events->items()) {
+      ++count[event.get_string("name") + " " + event.get_string("ph")];
+    }
+    CHECK(count["process_name M"] >= 2);
+    for (const char* what :
+         {"NEGOTIATE_ALLREDUCE B", "ALLREDUCE B", "QUEUE B", "SHM_ALLREDUCE B", "0 X", "1 X"}) {
+      CAPTURE(what);
+      CHECK(count[what] >= 4);
+    }
+    CHECK(text->find("\"shape\":\"[5]\"") != std::string::npos);
+  }
 }
 
 TEST_CASE("an idle engine uses no processor time") {
@@ -379,7 +434,7 @@ TEST_CASE("threads submit at once") {
       threads.emplace_back("user", [&set, t] {
         for (int i = 0; i < 50; ++i) {
           std::vector<float> values(100, static_cast<float>(t));
-          good(set.submit(allreduce("thread " + std::to_string(t), values)));
+          good(submit(set, allreduce("thread " + std::to_string(t), values)));
           REQUIRE(values == std::vector<float>(100, static_cast<float>(2 * t)));
         }
       });

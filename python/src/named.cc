@@ -41,6 +41,10 @@ struct PyNamedSet {
   }
 };
 
+struct PyTimeline {
+  std::shared_ptr<hc::Timeline> timeline;
+};
+
 struct PyNamedWork {
   hc::NamedWork work;
   ContextHolder context;
@@ -50,6 +54,12 @@ struct PyNamedWork {
 /// name, dtype, shape, input, output, op, prescale, postscale, root, splits
 using Member = std::tuple<std::string, std::string, Numbers, uintptr_t, uintptr_t,
                           std::optional<hc::Op>, double, double, int, Numbers>;
+/// What NamedSet.prepare made, input, output
+using Prepared = std::tuple<const struct PyNamedTensor*, uintptr_t, uintptr_t>;
+
+struct PyNamedTensor {
+  std::shared_ptr<const hc::NamedTensor> tensor;
+};
 
 hc::NamedKind kind_of(const std::string& name) {
   for (int i = 0; i <= static_cast<int>(hc::NamedKind::barrier); ++i) {
@@ -60,38 +70,53 @@ hc::NamedKind kind_of(const std::string& name) {
   throw Raised(Error{Errc::invalid_argument, "comm: no kind of operation is called " + name});
 }
 
-hc::NamedCall call_of(hc::NamedKind kind, Member member) {
+std::shared_ptr<const hc::NamedTensor> prepare(const hc::NamedSet& set, hc::NamedKind kind,
+                                               Member member, const std::string& group = {},
+                                               uint32_t group_size = 0) {
   auto& [name, dtype, shape, input, output, op, prescale, postscale, root, splits] = member;
   const auto type = dtype_of_name(dtype);
   if (!type) {
     throw Raised(Error{Errc::invalid_argument,
                        "comm: " + name + ": Tensor type " + dtype + " is not supported"});
   }
-  hc::NamedCall call;
-  call.name = std::move(name);
-  call.request.kind = kind;
-  call.request.dtype = *type;
-  call.request.op = op.value_or(hc::Op::sum);
-  call.request.root = root;
-  call.request.prescale = prescale;
-  call.request.postscale = postscale;
-  call.request.shape = std::move(shape);
-  call.request.splits = std::move(splits);
-  call.input = reinterpret_cast<const void*>(input);
-  call.output = reinterpret_cast<void*>(output);
-  return call;
+  hc::Request request;
+  request.kind = kind;
+  request.dtype = *type;
+  request.op = op.value_or(hc::Op::sum);
+  request.root = root;
+  request.prescale = prescale;
+  request.postscale = postscale;
+  request.shape = std::move(shape);
+  request.splits = std::move(splits);
+  request.group = group;
+  request.group_size = group_size;
+  return or_throw(set.prepare(std::move(name), std::move(request)));
+}
+
+hc::NamedCall call_of(std::shared_ptr<const hc::NamedTensor> tensor, uintptr_t input,
+                      uintptr_t output) {
+  return {std::move(tensor), reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output)};
 }
 
 PyNamedWork submit(const PyNamedSet& set, hc::NamedCall call) {
   return {or_throw(set.open().submit(std::move(call))), set.context, set.options};
 }
 
-hc::NamedCall set_call(hc::NamedKind kind, Numbers ranks) {
-  hc::NamedCall call;
-  call.name = hc::named_kind_name(kind);
-  call.request.kind = kind;
-  call.request.splits = std::move(ranks);
-  return call;
+std::vector<PyNamedWork> submit_all(const PyNamedSet& set, std::vector<hc::NamedCall> calls) {
+  std::vector<PyNamedWork> works;
+  for (auto& work : or_throw(set.open().submit_all(std::move(calls)))) {
+    works.push_back({std::move(work), set.context, set.options});
+  }
+  return works;
+}
+
+/// Operations without a tensor.
+PyNamedWork submit_bare(const PyNamedSet& set, hc::NamedKind kind, std::string name,
+                        Numbers ranks) {
+  hc::Request request;
+  request.kind = kind;
+  request.splits = std::move(ranks);
+  return submit(set, {or_throw(set.open().prepare(std::move(name), std::move(request)))});
 }
 
 /// Waits in slices, for Ctrl-C.
@@ -153,7 +178,20 @@ void bind_work(nb::module_& m) {
       });
 }
 
+void bind_timeline(nb::module_& m) {
+  nb::class_<PyTimeline>(m, "Timeline", "A file of Chrome trace events.")
+      .def(
+          "__init__",
+          [](PyTimeline* self, const std::string& path, int rank, bool mark_cycles,
+             uint64_t max_bytes) {
+            new (self) PyTimeline{or_throw(hc::Timeline::open(
+                {.path = path, .rank = rank, .mark_cycles = mark_cycles, .max_bytes = max_bytes}))};
+          },
+          "path"_a, "rank"_a, "mark_cycles"_a = false, "max_bytes"_a = uint64_t{256} << 20);
+}
+
 void bind_set(nb::module_& m) {
+  nb::class_<PyNamedTensor>(m, "NamedTensor", "What NamedSet.prepare() made.");
   nb::class_<PyNamedSet>(m, "NamedSet", "Ranks whose operations are paired by name.")
       .def_prop_ro("rank", [](const PyNamedSet& self) { return self.open().rank(); })
       .def_prop_ro("size", [](const PyNamedSet& self) { return self.open().size(); })
@@ -168,34 +206,61 @@ void bind_set(nb::module_& m) {
              Numbers shape, uintptr_t input, uintptr_t output, std::optional<hc::Op> op,
              double prescale, double postscale, int root, Numbers splits) {
             return submit(
-                self, call_of(kind_of(kind),
-                              Member(std::move(name), std::move(dtype), std::move(shape), input,
-                                     output, op, prescale, postscale, root, std::move(splits))));
+                self,
+                call_of(prepare(self.open(), kind_of(kind),
+                                Member(std::move(name), std::move(dtype), std::move(shape), input,
+                                       output, op, prescale, postscale, root, std::move(splits))),
+                        input, output));
           },
           "kind"_a, "name"_a, "dtype"_a, "shape"_a, "input"_a, "output"_a, "op"_a = nb::none(),
           "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "splits"_a = Numbers())
       .def(
           "submit_group",
           [](const PyNamedSet& self, const std::string& kind, const std::string& group,
-             std::vector<Member> members) {
+             const std::vector<Member>& members) {
             std::vector<hc::NamedCall> calls;
-            for (Member& member : members) {
-              calls.push_back(call_of(kind_of(kind), std::move(member)));
+            for (const Member& member : members) {
+              calls.push_back(call_of(prepare(self.open(), kind_of(kind), member, group,
+                                              static_cast<uint32_t>(members.size())),
+                                      std::get<3>(member), std::get<4>(member)));
             }
-            std::vector<PyNamedWork> works;
-            for (auto& work : or_throw(self.open().submit_group(group, std::move(calls)))) {
-              works.push_back({std::move(work), self.context, self.options});
-            }
-            return works;
+            return submit_all(self, std::move(calls));
           },
-          "kind"_a, "group"_a, "members"_a)
+          "kind"_a, "group"_a, "members"_a,
+          "Members are tuples of what submit() takes after kind; done together, or none.")
+      .def(
+          "prepare",
+          [](const PyNamedSet& self, const std::string& kind, std::string name, std::string dtype,
+             Numbers shape, std::optional<hc::Op> op, double prescale, double postscale, int root,
+             Numbers splits, const std::string& group, uint32_t group_size) {
+            return PyNamedTensor{
+                prepare(self.open(), kind_of(kind),
+                        Member(std::move(name), std::move(dtype), std::move(shape), 0, 0, op,
+                               prescale, postscale, root, std::move(splits)),
+                        group, group_size)};
+          },
+          "kind"_a, "name"_a, "dtype"_a, "shape"_a, "op"_a = nb::none(), "prescale"_a = 1.0,
+          "postscale"_a = 1.0, "root"_a = 0, "splits"_a = Numbers(), "group"_a = "",
+          "group_size"_a = 0, "For tensors that are submitted again and again: see start().")
+      .def(
+          "start",
+          [](const PyNamedSet& self, const PyNamedTensor& tensor, uintptr_t input,
+             uintptr_t output) { return submit(self, call_of(tensor.tensor, input, output)); },
+          "tensor"_a, "input"_a, "output"_a, "submit() of what prepare() made.")
+      .def(
+          "start_all",
+          [](const PyNamedSet& self, const std::vector<Prepared>& prepared) {
+            std::vector<hc::NamedCall> calls;
+            for (const auto& [tensor, input, output] : prepared) {
+              calls.push_back(call_of(tensor->tensor, input, output));
+            }
+            return submit_all(self, std::move(calls));
+          },
+          "tensors"_a, "Tuples of what start() takes; all of them, or none when a name is pending.")
       .def(
           "barrier",
           [](const PyNamedSet& self, std::string name) {
-            hc::NamedCall call;
-            call.name = std::move(name);
-            call.request.kind = hc::NamedKind::barrier;
-            return submit(self, std::move(call));
+            return submit_bare(self, hc::NamedKind::barrier, std::move(name), {});
           },
           "name"_a)
       .def("join",
@@ -205,13 +270,13 @@ void bind_set(nb::module_& m) {
       .def(
           "add_set",
           [](const PyNamedSet& self, Numbers ranks) {
-            return submit(self, set_call(hc::NamedKind::add_set, std::move(ranks)));
+            return submit_bare(self, hc::NamedKind::add_set, "add_set", std::move(ranks));
           },
           "ranks"_a, "All ranks of the set call it with the same world ranks.")
       .def(
           "remove_set",
           [](const PyNamedSet& self, Numbers ranks) {
-            return submit(self, set_call(hc::NamedKind::remove_set, std::move(ranks)));
+            return submit_bare(self, hc::NamedKind::remove_set, "remove_set", std::move(ranks));
           },
           "ranks"_a)
       .def(
@@ -223,6 +288,13 @@ void bind_set(nb::module_& m) {
             }
           },
           "reason"_a = "", "limit"_a = 5.0)
+      .def(
+          "set_timeline",
+          [](const PyNamedSet& self, std::optional<PyTimeline> timeline) {
+            const nb::gil_scoped_release release;
+            self.open().set_timeline(timeline ? timeline->timeline : nullptr);
+          },
+          "timeline"_a.none(), "Record what is done from now on; None: no longer.")
       .def("close", [](PyNamedSet& self) { self.set.reset(); });
 }
 
@@ -230,6 +302,7 @@ void bind_set(nb::module_& m) {
 
 void bind_named(nb::module_& m, nb::class_<ContextHolder>& context) {
   bind_work(m);
+  bind_timeline(m);
   bind_set(m);
   context.def(
       "named",

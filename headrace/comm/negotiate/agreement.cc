@@ -163,7 +163,17 @@ std::optional<Error> check_agreement(const std::string& name, Requests requests,
                    fmt::format("comm: \"{}\": root {} is not in the process set", name, one->root)};
     }
   }
-  if (const auto what = problem(requests, world_ranks)) {
+  const auto what = problem(requests, world_ranks);
+  for (size_t rank = 0; rank < requests.size() && !what; ++rank) {
+    const auto& one = requests[rank];
+    if (one != nullptr && one->kind == NamedKind::alltoall &&
+        one->splits.size() != world_ranks.size()) {
+      return Error{Errc::mismatch,
+                   fmt::format("comm: \"{}\": rank {} sent {} splits for {} ranks", name,
+                               world_ranks[rank], one->splits.size(), world_ranks.size())};
+    }
+  }
+  if (what) {
     return Error{Errc::mismatch, fmt::format("comm: \"{}\": {}", name, *what)};
   }
   return std::nullopt;

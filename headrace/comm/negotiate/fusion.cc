@@ -16,22 +16,9 @@ constexpr uint64_t kAloneBytes = uint64_t{128} << 10;
 struct Bucket {
   size_t response = 0;  // index of what it grows in
   uint64_t bytes = 0;
-  bool closed_to_others = false;  // it holds a group that is to stay by itself
-  std::string group;
+  bool alone = false;  // it holds a group that is to stay by itself
+  const std::string* group = nullptr;
 };
-
-uint64_t bytes_of(const Response& response) {
-  uint64_t bytes = 0;
-  for (const ReadyTensor& one : response.tensors) {
-    bytes += one.any().elements() * dtype_bytes(one.any().dtype);
-  }
-  return bytes;
-}
-
-bool is_fusable(const Response& response) {
-  return response.what == Response::What::run &&
-         response.tensors.front().any().kind == NamedKind::allreduce;
-}
 
 bool are_alike(const Request& a, const Request& b) {
   return std::tie(a.dtype, a.op, a.prescale, a.postscale) ==
@@ -40,30 +27,34 @@ bool are_alike(const Request& a, const Request& b) {
 
 }  // namespace
 
-std::vector<Response> fuse(std::vector<Response> responses, const NegotiatorOptions& options) {
+std::vector<Response> fuse(std::vector<ReadyTensor> tensors, const NegotiatorOptions& options) {
   std::vector<Response> out;
   std::vector<Bucket> open;  // few: one per kind of reduction
-  for (Response& response : responses) {
-    const uint64_t bytes = is_fusable(response) ? bytes_of(response) : kAloneBytes;
-    if (bytes >= kAloneBytes || bytes > options.fusion_bytes) {
-      out.push_back(std::move(response));
+  const auto add = [&out](ReadyTensor tensor) {
+    out.emplace_back();
+    out.back().tensors.push_back(std::move(tensor));
+  };
+  for (ReadyTensor& tensor : tensors) {
+    const Request& request = tensor->any();
+    const uint64_t bytes = request.elements() * dtype_bytes(request.dtype);
+    if (request.kind != NamedKind::allreduce || bytes >= kAloneBytes ||
+        bytes > options.fusion_bytes) {
+      add(std::move(tensor));
       continue;
     }
-    const Request& request = response.tensors.front().any();
     const bool alone = !options.group_fusion && !request.group.empty();
     const auto fits = [&](const Bucket& one) {
-      return are_alike(out[one.response].tensors.front().any(), request) &&
-             one.bytes + bytes <= options.fusion_bytes &&
-             (alone || one.closed_to_others ? alone && one.group == request.group : true);
+      return one.bytes + bytes <= options.fusion_bytes &&
+             (alone || one.alone ? alone && one.alone && *one.group == request.group : true) &&
+             are_alike(out[one.response].tensors.front()->any(), request);
     };
     const auto bucket = std::find_if(open.rbegin(), open.rend(), fits);
     if (bucket == open.rend()) {
-      open.push_back({out.size(), bytes, alone, request.group});
-      out.push_back(std::move(response));
+      open.push_back({out.size(), bytes, alone, &request.group});
+      add(std::move(tensor));
     } else {
       bucket->bytes += bytes;
-      auto& tensors = out[bucket->response].tensors;
-      tensors.push_back(std::move(response.tensors.front()));
+      out[bucket->response].tensors.push_back(std::move(tensor));
     }
   }
   return out;

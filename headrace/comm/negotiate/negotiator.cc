@@ -15,14 +15,6 @@ enum class Part : uint8_t { slots, request, join, shutdown };
 
 constexpr size_t kLastNames = 5;
 
-Response single(Response::What what, ReadyTensor tensor, std::optional<Error> error = {}) {
-  Response response;
-  response.what = what;
-  response.tensors.push_back(std::move(tensor));
-  response.error = std::move(error);
-  return response;
-}
-
 using Requests = std::vector<std::shared_ptr<const Request>>;
 
 Requests::const_iterator first_of(const Requests& requests) {
@@ -46,7 +38,7 @@ bool is_cached(NamedKind kind) {
 
 }  // namespace
 
-const Request& ReadyTensor::any() const { return **first_of(requests); }
+const Request& Agreed::any() const { return **first_of(requests); }
 
 Negotiator::Negotiator(int rank, std::vector<int> world_ranks, NegotiatorOptions options)
     : rank_(rank),
@@ -55,8 +47,7 @@ Negotiator::Negotiator(int rank, std::vector<int> world_ranks, NegotiatorOptions
       joined_(world_ranks_.size(), false),
       last_names_(world_ranks_.size()) {}
 
-void Negotiator::submit(const std::string& name, const Request& request) {
-  std::string encoded = encode(request);
+void Negotiator::submit(const std::string& name, const std::string& encoded) {
   const auto slot = slot_of_.find(name);
   if (slot != slot_of_.end() &&
       slots_[slot->second].encoded[static_cast<size_t>(rank_)] == encoded) {
@@ -104,24 +95,31 @@ bool Negotiator::take_message(int rank, std::string_view message, base::Micros n
   MessageReader in(message);
   while (in.good() && !in.at_end()) {
     switch (static_cast<Part>(in.number(static_cast<uint64_t>(Part::shutdown)))) {
-      case Part::slots: {
-        const uint64_t first = in.number(slots_.size());
-        const uint64_t count = in.number(slots_.size() - first);
-        for (uint64_t i = first; in.good() && i < first + count; ++i) {
-          take(rank, slots_[i].name, slots_[i].requests[static_cast<size_t>(rank)], now);
+      case Part::slots:
+        if (!take_slots(rank, in, now)) {
+          return false;
         }
         break;
-      }
       case Part::request: {
         const std::string name(in.text());
         auto request = decode_request(in.text());
         if (!in.good() || !request.ok()) {
           return false;
         }
+        if (const auto slot = slot_of_.find(name); slot != slot_of_.end()) {
+          spill(slots_[slot->second]);
+        }
+        if (observer_) {
+          observer_(name, request->kind, rank);
+        }
         take(rank, name, std::make_shared<const Request>(*std::move(request)), now);
+        remember_name(rank, name);
         break;
       }
       case Part::join:
+        for (Slot& slot : slots_) {
+          spill(slot);
+        }
         joined_now_ = true;
         joined_count_ += joined_[static_cast<size_t>(rank)] ? 0 : 1;
         joined_[static_cast<size_t>(rank)] = true;
@@ -141,6 +139,65 @@ bool Negotiator::take_message(int rank, std::string_view message, base::Micros n
   return in.good();
 }
 
+bool Negotiator::take_slots(int rank, MessageReader& in, base::Micros now) {
+  const uint64_t first = in.number(slots_.size());
+  const uint64_t count = in.number(slots_.size() - first);
+  if (!in.good()) {
+    return false;
+  }
+  const auto place = static_cast<size_t>(rank);
+  for (uint64_t i = first; i < first + count; ++i) {
+    Slot& slot = slots_[i];
+    if (observer_) {
+      observer_(slot.agreed->name, slot.agreed->requests[place]->kind, rank);
+    }
+    if (joined_count_ > 0 || table_.contains(slot.agreed->name)) {
+      spill(slot);
+      take(rank, slot.agreed->name, slot.agreed->requests[place], now);
+      continue;
+    }
+    if (slot.ready_count == 0) {
+      slot.since = now;
+      slot.order = orders_++;
+      ++slots_waiting_;
+    }
+    slot.ready_count += slot.ready[place] ? 0 : 1;
+    slot.ready[place] = true;
+    if (slot.ready_count == slot.ready.size()) {
+      slots_full_.push_back(static_cast<uint32_t>(i));
+    }
+  }
+  for (uint64_t i = count > kLastNames ? first + count - kLastNames : first; i < first + count;
+       ++i) {
+    remember_name(rank, slots_[i].agreed->name);
+  }
+  return true;
+}
+
+void Negotiator::remember_name(int rank, const std::string& name) {
+  auto& last = last_names_[static_cast<size_t>(rank)];
+  last.push_back(name);
+  if (last.size() > kLastNames) {
+    last.pop_front();
+  }
+}
+
+void Negotiator::spill(Slot& slot) {
+  if (slot.ready_count == 0) {
+    return;
+  }
+  const uint64_t order = slot.order;
+  for (size_t rank = 0; rank < slot.ready.size(); ++rank) {
+    if (slot.ready[rank]) {
+      take(static_cast<int>(rank), slot.agreed->name, slot.agreed->requests[rank], slot.since);
+    }
+  }
+  table_.at(slot.agreed->name).order = order;
+  slot.ready.assign(slot.ready.size(), false);
+  slot.ready_count = 0;
+  --slots_waiting_;
+}
+
 void Negotiator::take(int rank, const std::string& name, std::shared_ptr<const Request> request,
                       base::Micros now) {
   const auto [found, is_new] = table_.try_emplace(name);
@@ -152,16 +209,12 @@ void Negotiator::take(int rank, const std::string& name, std::shared_ptr<const R
   }
   entry.requests[static_cast<size_t>(rank)] = std::move(request);
   touched_.push_back(name);
-  auto& last = last_names_[static_cast<size_t>(rank)];
-  last.push_back(name);
-  if (last.size() > kLastNames) {
-    last.pop_front();
-  }
 }
 
 Result<std::vector<Response>> Negotiator::receive(std::span<const std::string_view> messages,
                                                   base::Micros now) {
   touched_.clear();
+  slots_full_.clear();
   joined_now_ = false;
   for (size_t rank = 0; rank < messages.size(); ++rank) {
     if (!take_message(static_cast<int>(rank), messages[rank], now)) {
@@ -184,7 +237,9 @@ Result<std::vector<Response>> Negotiator::receive(std::span<const std::string_vi
   }
   std::vector<Response> out;
   release_ready(out);
-  out = fuse(std::move(out), options_);
+  for (Response& response : fuse(std::exchange(to_run_, {}), options_)) {
+    out.push_back(std::move(response));
+  }
   if (joined_count_ == static_cast<int>(joined_.size())) {
     out.push_back(Response{.what = Response::What::joined, .rank = joined_last_});
     joined_.assign(joined_.size(), false);
@@ -202,113 +257,115 @@ bool Negotiator::is_ready(const Entry& entry) const {
       return false;
     }
   }
-  return !entry.released;
+  return true;
 }
 
 void Negotiator::release_ready(std::vector<Response>& out) {
-  for (const std::string& name : touched_) {
+  for (const uint32_t index : slots_full_) {
+    Slot& slot = slots_[index];
+    if (slot.ready_count < slot.ready.size()) {
+      continue;  // spilled after it was full
+    }
+    slot.ready.assign(slot.ready.size(), false);
+    slot.ready_count = 0;
+    slot.used = ++clock_;
+    --slots_waiting_;
+    release(slot.agreed, std::nullopt, out);
+  }
+  for (size_t i = 0; i < touched_.size(); ++i) {  // it may grow: a slot that is taken away spills
+    const std::string name = touched_[i];
     const auto found = table_.find(name);
     if (found == table_.end() || !is_ready(found->second)) {
       continue;
     }
-    Entry& entry = found->second;
-    entry.released = true;
-    auto error = check(name, entry);
-    if (is_grouped(entry.requests)) {
-      release_grouped(name, entry, std::move(error), out);
-    } else {
-      release({name}, std::move(error), out);
+    auto agreed = std::make_shared<Agreed>();
+    agreed->requests = std::move(found->second.requests);
+    agreed->name = std::move(table_.extract(found).key());
+    auto error = check(*agreed);
+    if (!error) {
+      remember(agreed);
     }
+    release(agreed, std::move(error), out);
   }
 }
 
-void Negotiator::release_grouped(const std::string& name, const Entry& entry,
-                                 std::optional<Error> error, std::vector<Response>& out) {
-  const Request& request = **first_of(entry.requests);
-  const std::string key = request.group;
-  const uint32_t size = request.group_size;
-  Group& group = groups_[key];
-  group.ready.push_back(name);
+void Negotiator::release(const ReadyTensor& tensor, std::optional<Error> error,
+                         std::vector<Response>& out) {
+  if (!is_grouped(tensor->requests)) {
+    release_one(tensor, error, out);
+    return;
+  }
+  const Request& request = tensor->any();
+  Group& group = groups_[request.group];
+  group.ready.push_back(tensor);
   if (error && !group.error) {
     group.error = std::move(error);
   }
-  if (group.ready.size() >= size) {
-    Group all = std::move(group);
-    groups_.erase(key);
-    release(std::move(all.ready), std::move(all.error), out);
+  if (group.ready.size() >= request.group_size) {
+    const Group all = std::move(group);
+    groups_.erase(request.group);
+    for (const ReadyTensor& one : all.ready) {
+      release_one(one, all.error, out);
+    }
   }
 }
 
-void Negotiator::release(std::vector<std::string> names, std::optional<Error> error,
-                         std::vector<Response>& out) {
-  for (std::string& name : names) {
-    auto entry = table_.extract(name);
-    ReadyTensor tensor{std::move(name), std::move(entry.mapped().requests)};
-    if (!error) {
-      remember(tensor);
-    }
-    out.push_back(
-        single(error ? Response::What::fail : Response::What::run, std::move(tensor), error));
+void Negotiator::release_one(const ReadyTensor& tensor, const std::optional<Error>& error,
+                             std::vector<Response>& out) {
+  if (error) {
+    out.push_back({.what = Response::What::fail, .tensors = {tensor}, .error = error});
+  } else {
+    to_run_.push_back(tensor);
   }
+}
+
+uint32_t Negotiator::free_slot() {
+  if (slots_.size() < options_.cache_capacity) {
+    slots_.emplace_back();
+    return static_cast<uint32_t>(slots_.size() - 1);
+  }
+  const auto oldest = std::min_element(
+      slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });
+  spill(*oldest);
+  slot_of_.erase(oldest->agreed->name);
+  return static_cast<uint32_t>(oldest - slots_.begin());
 }
 
 void Negotiator::remember(const ReadyTensor& tensor) {
-  const bool whole = std::all_of(tensor.requests.begin(), tensor.requests.end(),
+  const bool whole = std::all_of(tensor->requests.begin(), tensor->requests.end(),
                                  [](const auto& one) { return one != nullptr; });
-  if (options_.cache_capacity == 0 || !whole || !is_cached(tensor.any().kind)) {
+  if (options_.cache_capacity == 0 || !whole || !is_cached(tensor->any().kind)) {
     return;
   }
-  uint32_t index = 0;
-  const auto known = slot_of_.find(tensor.name);
-  if (known != slot_of_.end()) {
-    index = known->second;
-  } else if (slots_.size() < options_.cache_capacity) {
-    index = static_cast<uint32_t>(slots_.size());
-    slots_.emplace_back();
-  } else {
-    const auto oldest = std::min_element(
-        slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });
-    index = static_cast<uint32_t>(oldest - slots_.begin());
-    slot_of_.erase(oldest->name);
-    *oldest = Slot{};
-  }
+  const auto known = slot_of_.find(tensor->name);
+  const uint32_t index = known != slot_of_.end() ? known->second : free_slot();
   Slot& slot = slots_[index];
+  slot = Slot{};
+  slot.agreed = tensor;
   slot.used = ++clock_;
-  if (slot.requests == tensor.requests) {
-    return;
+  slot.ready.assign(tensor->requests.size(), false);
+  for (const auto& request : tensor->requests) {
+    slot.encoded.push_back(encode(*request));
   }
-  if (known == slot_of_.end()) {
-    slot.name = tensor.name;
-    slot_of_[tensor.name] = index;
-    slot.encoded.resize(tensor.requests.size());
-    slot.requests.resize(tensor.requests.size());
-  }
-  for (size_t rank = 0; rank < tensor.requests.size(); ++rank) {
-    if (slot.requests[rank] != tensor.requests[rank]) {
-      slot.requests[rank] = tensor.requests[rank];
-      slot.encoded[rank] = encode(*tensor.requests[rank]);
-    }
-  }
+  slot_of_[tensor->name] = index;
 }
 
-std::optional<Error> Negotiator::check(const std::string& name, const Entry& entry) const {
-  if (auto error = check_agreement(name, entry.requests, world_ranks_)) {
+std::optional<Error> Negotiator::check(const Agreed& tensor) const {
+  if (auto error = check_agreement(tensor.name, tensor.requests, world_ranks_)) {
     return error;
   }
   std::vector<int> joined;
-  NamedKind kind{};
-  for (size_t rank = 0; rank < entry.requests.size(); ++rank) {
-    if (entry.requests[rank] == nullptr) {
+  for (size_t rank = 0; rank < tensor.requests.size(); ++rank) {
+    if (tensor.requests[rank] == nullptr) {
       joined.push_back(world_ranks_[rank]);
-    } else {
-      kind = entry.requests[rank]->kind;
     }
   }
+  const NamedKind kind = tensor.any().kind;
   if (!joined.empty() && kind != NamedKind::allreduce && kind != NamedKind::barrier) {
     return Error{
         Errc::mismatch,
         fmt::format("comm: {} \"{}\" is not supported with Join: {} joined and has no data for it",
-                    named_kind_name(kind), name, ranks_text(joined))};
+                    named_kind_name(kind), tensor.name, ranks_text(joined))};
   }
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,14 +29,16 @@ struct NegotiatorOptions {
   bool group_fusion = true;                     ///< groups may be fused with other tensors
 };
 
-/// A name that all ranks have ready.
-struct ReadyTensor {
+/// A name, and what the ranks want done under it.
+struct Agreed {
   std::string name;
   /// By rank; null for ranks that have joined before they submitted it.
   std::vector<std::shared_ptr<const Request>> requests;
 
   const Request& any() const;  ///< of the first rank that has one
 };
+/// All ranks have it ready.
+using ReadyTensor = std::shared_ptr<const Agreed>;
 
 /// What all ranks do next.
 struct Response {
@@ -64,8 +67,9 @@ class Negotiator {
   /// `world_ranks` of the set, for messages.
   Negotiator(int rank, std::vector<int> world_ranks, NegotiatorOptions options);
 
-  /// This rank has it ready. The caller sees to it that no name is pending twice.
-  void submit(const std::string& name, const Request& request);
+  /// This rank has it ready; `encoded` is its request. The caller sees to it that no name is
+  /// pending twice.
+  void submit(const std::string& name, const std::string& encoded);
   void join();
   /// Ask for the end of all operations on all ranks.
   void shutdown(Errc code, std::string_view reason);
@@ -78,8 +82,12 @@ class Negotiator {
   Result<std::vector<Response>> receive(std::span<const std::string_view> messages,
                                         base::Micros now);
 
+  /// Called from receive() for each rank that has a tensor ready; null: nobody asks.
+  using Observer = std::function<void(const std::string& name, NamedKind kind, int rank)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
   /// Some rank waits for others.
-  bool waiting() const { return !table_.empty() || joined_count_ > 0; }
+  bool waiting() const { return !table_.empty() || slots_waiting_ > 0 || joined_count_ > 0; }
   /// Names that have waited since before `since`, the oldest first.
   std::vector<Stall> stalled(base::Micros since) const;
   /// One text for all of these, for people: who waits how long for whom, what the missing ranks
@@ -91,30 +99,38 @@ class Negotiator {
     std::vector<std::shared_ptr<const Request>> requests;
     base::Micros since{};
     uint64_t order = 0;  // of its first submission
-    bool released = false;
   };
+  /// A name that was agreed on before. Who has it ready again is counted here, without its name,
+  /// as long as all say it by the number of the slot.
   struct Slot {
-    std::string name;
+    ReadyTensor agreed;
     std::vector<std::string> encoded;  // by rank
-    std::vector<std::shared_ptr<const Request>> requests;
     uint64_t used = 0;
+    std::vector<bool> ready;  // by rank
+    uint32_t ready_count = 0;
+    base::Micros since{};
+    uint64_t order = 0;
   };
   struct Group {
-    std::vector<std::string> ready;
+    std::vector<ReadyTensor> ready;
     std::optional<Error> error;
   };
 
   bool take_message(int rank, std::string_view message, base::Micros now);
   void take(int rank, const std::string& name, std::shared_ptr<const Request> request,
             base::Micros now);
+  bool take_slots(int rank, MessageReader& in, base::Micros now);
+  void remember_name(int rank, const std::string& name);
+  /// What is counted in the slot goes to the table of names.
+  void spill(Slot& slot);
   bool is_ready(const Entry& entry) const;
   void release_ready(std::vector<Response>& out);
-  void release(std::vector<std::string> names, std::optional<Error> error,
-               std::vector<Response>& out);
-  void release_grouped(const std::string& name, const Entry& entry, std::optional<Error> error,
-                       std::vector<Response>& out);
+  void release(const ReadyTensor& tensor, std::optional<Error> error, std::vector<Response>& out);
+  void release_one(const ReadyTensor& tensor, const std::optional<Error>& error,
+                   std::vector<Response>& out);
   void remember(const ReadyTensor& tensor);
-  std::optional<Error> check(const std::string& name, const Entry& entry) const;
+  uint32_t free_slot();
+  std::optional<Error> check(const Agreed& tensor) const;
   std::string nearest_pending(const std::string& name, int rank) const;
 
   const int rank_;
@@ -125,7 +141,9 @@ class Negotiator {
   std::string news_;                   // the rest, encoded
 
   std::unordered_map<std::string, Entry> table_;
-  std::vector<std::string> touched_;  // by the messages under way
+  std::vector<std::string> touched_;  // names of the table, by the messages under way
+  std::vector<uint32_t> slots_full_;  // that all ranks have ready, by the messages under way
+  std::vector<ReadyTensor> to_run_;   // of this turn
   std::unordered_map<std::string, Group> groups_;
   std::vector<bool> joined_;
   int joined_count_ = 0;
@@ -134,14 +152,16 @@ class Negotiator {
   std::optional<Response> end_;
 
   std::vector<Slot> slots_;
+  uint32_t slots_waiting_ = 0;  // that some ranks have ready
   std::unordered_map<std::string, uint32_t> slot_of_;
   uint64_t clock_ = 0;                               // of uses of slots
   uint64_t orders_ = 0;                              // of entries
   std::vector<std::deque<std::string>> last_names_;  // by rank
+  Observer observer_;
 };
 
-/// Put allreduces that may be done together into one response, in the order given.
-std::vector<Response> fuse(std::vector<Response> responses, const NegotiatorOptions& options);
+/// What is to be run, allreduces that may be done together in one response.
+std::vector<Response> fuse(std::vector<ReadyTensor> tensors, const NegotiatorOptions& options);
 
 /// What is wrong when ranks do not agree on a tensor; nullopt when all is well.
 std::optional<Error> check_agreement(const std::string& name,

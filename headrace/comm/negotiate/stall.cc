@@ -33,17 +33,25 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 std::vector<Stall> Negotiator::stalled(base::Micros since) const {
   std::vector<std::pair<uint64_t, Stall>> found;
-  for (const auto& [name, entry] : table_) {
-    if (entry.since > since) {
-      continue;
+  const auto add = [&](const std::string& name, base::Micros first, uint64_t order, auto is_there) {
+    if (first > since) {
+      return;
     }
-    Stall stall{.name = name, .since = entry.since, .ready = {}, .missing = {}};
-    for (size_t rank = 0; rank < entry.requests.size(); ++rank) {
-      const bool there = entry.requests[rank] != nullptr || joined_[rank];
-      (there ? stall.ready : stall.missing).push_back(static_cast<int>(rank));
+    Stall stall{.name = name, .since = first, .ready = {}, .missing = {}};
+    for (size_t rank = 0; rank < world_ranks_.size(); ++rank) {
+      (is_there(rank) ? stall.ready : stall.missing).push_back(static_cast<int>(rank));
     }
     if (!stall.missing.empty()) {
-      found.emplace_back(entry.order, std::move(stall));
+      found.emplace_back(order, std::move(stall));
+    }
+  };
+  for (const auto& [name, entry] : table_) {
+    add(name, entry.since, entry.order,
+        [&](size_t rank) { return entry.requests[rank] != nullptr || joined_[rank]; });
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.ready_count > 0) {
+      add(slot.agreed->name, slot.since, slot.order, [&](size_t rank) { return slot.ready[rank]; });
     }
   }
   std::sort(found.begin(), found.end(),
@@ -58,14 +66,21 @@ std::vector<Stall> Negotiator::stalled(base::Micros since) const {
 std::string Negotiator::nearest_pending(const std::string& name, int rank) const {
   std::string best;
   size_t distance = name.size() / 2 + 1;  // beyond that they have nothing in common
+  const auto look = [&](const std::string& other) {
+    const size_t of_other = other == name ? distance + 1 : edit_distance(name, other);
+    if (of_other < distance || (of_other == distance && !best.empty() && other < best)) {
+      best = other;
+      distance = of_other;
+    }
+  };
   for (const auto& [other, entry] : table_) {
-    if (other != name && entry.requests[static_cast<size_t>(rank)] != nullptr) {
-      const size_t this_distance = edit_distance(name, other);
-      if (this_distance < distance ||
-          (this_distance == distance && !best.empty() && other < best)) {
-        best = other;
-        distance = this_distance;
-      }
+    if (entry.requests[static_cast<size_t>(rank)] != nullptr) {
+      look(other);
+    }
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.ready_count > 0 && slot.ready[static_cast<size_t>(rank)]) {
+      look(slot.agreed->name);
     }
   }
   return best;

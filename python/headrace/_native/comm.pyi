@@ -215,6 +215,16 @@ class NamedWork:
     def last_joined(self) -> int: ...
     def take_new_set(self) -> object: ...
 
+class Timeline:
+    """A file of Chrome trace events."""
+
+    def __init__(
+        self, path: str, rank: int, mark_cycles: bool = ..., max_bytes: int = ...
+    ) -> None: ...
+
+class NamedTensor:
+    """What NamedSet.prepare() made."""
+
 class NamedSet:
     """Ranks whose operations are paired by name."""
 
@@ -245,7 +255,35 @@ class NamedSet:
         members: Sequence[
             tuple[str, str, Sequence[int], int, int, Op | None, float, float, int, Sequence[int]]
         ],
-    ) -> list[NamedWork]: ...
+    ) -> list[NamedWork]:
+        """
+        Members are tuples of what submit() takes after kind; done together, or none.
+        """
+
+    def prepare(
+        self,
+        kind: str,
+        name: str,
+        dtype: str,
+        shape: Sequence[int],
+        op: Op | None = ...,
+        prescale: float = ...,
+        postscale: float = ...,
+        root: int = ...,
+        splits: Sequence[int] = ...,
+        group: str = ...,
+        group_size: int = ...,
+    ) -> NamedTensor:
+        """For tensors that are submitted again and again: see start()."""
+
+    def start(self, tensor: NamedTensor, input: int, output: int) -> NamedWork:
+        """submit() of what prepare() made."""
+
+    def start_all(self, tensors: Sequence[tuple[NamedTensor, int, int]]) -> list[NamedWork]:
+        """
+        Tuples of what start() takes; all of them, or none when a name is pending.
+        """
+
     def barrier(self, name: str) -> NamedWork: ...
     def join(self) -> NamedWork: ...
     def add_set(self, ranks: Sequence[int]) -> NamedWork:
@@ -253,6 +291,9 @@ class NamedSet:
 
     def remove_set(self, ranks: Sequence[int]) -> NamedWork: ...
     def shutdown(self, reason: str = ..., limit: float = ...) -> None: ...
+    def set_timeline(self, timeline: Timeline | None) -> None:
+        """Record what is done from now on; None: no longer."""
+
     def close(self) -> None: ...
 
 def init(

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "headrace/comm/named_trace_internal.h"
+
+namespace headrace::comm {
+
+namespace {
+
+base::Micros now() { return base::system_clock().monotonic(); }
+
+std::string operation_name(NamedKind kind) {
+  std::string name(named_kind_name(kind));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  return name;
+}
+
+}  // namespace
+
+void NamedTrace::set_timeline(std::shared_ptr<Timeline> timeline) {
+  if (timeline != timeline_) {
+    timeline_ = std::move(timeline);
+    negotiating_.clear();
+    decided_.clear();
+    active_.clear();
+  }
+}
+
+void NamedTrace::cycle() {
+  if (is_on()) {
+    timeline_->mark_cycle(now());
+  }
+}
+
+void NamedTrace::ready(const std::string& name, NamedKind kind, int rank) {
+  const base::Micros at = now();
+  if (negotiating_.insert(name).second) {
+    timeline_->begin(name, "NEGOTIATE_" + operation_name(kind), at);
+  }
+  timeline_->mark(name, std::to_string(rank), at);
+}
+
+void NamedTrace::decided(const Response& response) {
+  if (!is_on()) {
+    return;
+  }
+  const base::Micros at = now();
+  for (const ReadyTensor& tensor : response.tensors) {
+    if (negotiating_.erase(tensor->name) == 0) {
+      continue;  // it began before the timeline
+    }
+    timeline_->end(tensor->name, at);
+    if (response.what == Response::What::run) {
+      timeline_->begin(tensor->name, operation_name(tensor->any().kind), at);
+      timeline_->begin(tensor->name, "QUEUE", at);
+      decided_.insert(tensor->name);
+      active_.insert(tensor->name);
+    }
+  }
+}
+
+void NamedTrace::activity(const Response& response, std::string_view what) {
+  if (!is_on()) {
+    return;
+  }
+  const base::Micros at = now();
+  for (const ReadyTensor& tensor : response.tensors) {
+    if (!decided_.contains(tensor->name)) {
+      continue;
+    }
+    if (active_.erase(tensor->name) != 0) {
+      timeline_->end(tensor->name, at);
+    }
+    if (!what.empty()) {
+      timeline_->begin(tensor->name, what, at);
+      active_.insert(tensor->name);
+    }
+  }
+}
+
+void NamedTrace::done(const Response& response) {
+  activity(response, {});
+  for (const ReadyTensor& tensor : response.tensors) {
+    if (decided_.erase(tensor->name) != 0) {
+      const Request& request = tensor->any();
+      timeline_->end(tensor->name, now(), dtype_name(request.dtype), shape_text(request.shape));
+    }
+  }
+}
+
+}  // namespace headrace::comm

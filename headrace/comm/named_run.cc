@@ -267,7 +267,6 @@ Result<void> NamedSet::State::run_allgather(const ReadyTensor& tensor, NamedStat
     counts.push_back(request->elements());
     ours.received_splits.push_back(static_cast<int64_t>(request->rows()));
     rows += request->rows();
-    ours.received_splits.push_back(static_cast<int64_t>(request->rows()));
   }
   HR_TRY(const Buffer out, output_of(ours, rows));
   return finish(set->all_gather_v(input_of(ours), counts, out, options_of(tensor)),

@@ -25,12 +25,18 @@ def start_seconds() -> float:
     return number("START_TIMEOUT", 30.0)
 
 
-def join(generation: int, ranks: Sequence[int] | None) -> Context:
+def join(generation: int, ranks: Sequence[int] | None) -> tuple[Context, Any]:
     """Meet the others; `ranks` are those of the launcher that form the world, None for all.
+
+    Also says where this process is among them, or None where that is to be found out.
 
     Raises:
         ValueError: this process is none of `ranks`.
     """
+    by_environment = getattr(comm, "join", None)
+    if by_environment is not None:
+        joined: tuple[Context, Any] = by_environment(list(ranks or ()), _OPERATION_SECONDS)
+        return joined
     rank, size = _place()
     if ranks is not None:
         if rank not in ranks:
@@ -38,7 +44,7 @@ def join(generation: int, ranks: Sequence[int] | None) -> Context:
         rank, size = list(ranks).index(rank), len(ranks)
     job = "hvd" if ranks is None else "hvd." + ".".join(map(str, ranks))
     seconds = (_OPERATION_SECONDS, start_seconds())
-    return comm.init(rank, size, job, generation, *seconds, *_store_calls(rank, size))
+    return comm.init(rank, size, job, generation, *seconds, *_store_calls(rank, size)), None
 
 
 def _place() -> tuple[int, int]:

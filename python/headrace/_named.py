@@ -16,11 +16,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import _joining
 from headrace._errors import Error, InvalidArgument
-from headrace._front import Op
+from headrace._front import Op as Op
+from headrace._front import comm
 from headrace._settings import number, setting, switch, tell_unused
 from headrace.common.exceptions import HorovodInternalError
 
@@ -164,10 +165,28 @@ def _keep_until_done(works: list[NamedWork], keep: Any) -> None:
         _orphans_limit = max(_ORPHANS_MIN, 2 * len(_orphans))
 
 
+class Place(NamedTuple):
+    """Where this process is among the ranks of its job."""
+
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    is_homogeneous: bool
+
+    @classmethod
+    def of(cls, every: list[list[int]], rank: int) -> Place:
+        """Of (node, local rank, local size) of all ranks."""
+        node, local, size = every[rank]
+        cross = sorted(other for other, place, _ in every if place == local)
+        sizes = {one for _, _, one in every}
+        return cls(local, size, cross.index(node), len(cross), len(sizes) == 1)
+
+
 class Job:
     """One life of the engine, from `init` to `shutdown`."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, place: Place | None) -> None:
         self.context = context
         stall_warn = (
             0.0 if switch("STALL_CHECK_DISABLE") else number("STALL_CHECK_TIME_SECONDS", 60)
@@ -184,7 +203,8 @@ class Job:
         self.world = Scope(0, named)
         self.sets: dict[int, tuple[list[int], Scope | None]] = {0: (self.world.ranks, self.world)}
         self._next_set = 1
-        self.places: list[tuple[int, int, int]] = []
+        self._timeline: Any = None
+        self.place = place
 
     def agree(
         self, sets: Sequence[Sequence[int]], check: Callable[[int], None] | None = None
@@ -200,7 +220,8 @@ class Job:
             "sets": [sorted(one) for one in sets],
         }
         said = [json.loads(line) for line in self._gather_lines("init.places", json.dumps(mine))]
-        self.places = [tuple(one["place"]) for one in said]
+        if self.place is None:
+            self.place = Place.of([one["place"] for one in said], self.world.rank)
         for rank, one in enumerate(said):
             if one["sets"] != said[0]["sets"]:
                 raise HorovodInternalError(
@@ -235,6 +256,8 @@ class Job:
         self._next_set += 1
         named = work.take_new_set()
         self.sets[number_] = (ranks, None if named is None else Scope(number_, named))
+        if named is not None and self._timeline is not None:
+            named.set_timeline(self._timeline)
         return number_
 
     def remove_set(self, number_: int) -> None:
@@ -249,6 +272,25 @@ class Job:
         if scope is not None:
             scope.named.close()
 
+    def start_timeline(self, path: str, mark_cycles: bool) -> None:
+        """Record from now on, into another file than before; rank 0's, or one for each `%r`."""
+        rank = self.world.rank
+        timeline = None
+        if rank == 0 or "%r" in path:
+            megabytes = int(number("TIMELINE_MAX_MB", 256))
+            timeline = comm.Timeline(path, rank, mark_cycles, megabytes << 20)
+        self._timeline = timeline
+        for _, scope in self.sets.values():
+            if scope is not None:
+                scope.named.set_timeline(timeline)
+
+    def stop_timeline(self) -> None:
+        """Record no longer."""
+        self._timeline = None
+        for _, scope in self.sets.values():
+            if scope is not None:
+                scope.named.set_timeline(None)
+
     def close(self, reason: str) -> None:
         """End the engine on all ranks; what is pending fails."""
         self.world.named.shutdown(reason)
@@ -262,6 +304,7 @@ _job: Job | None = None
 _generation = 0
 _ordinals: dict[str, itertools.count[int]] = {}
 _listeners: list[Callable[[bool], None]] = []
+_exit_listeners: list[Callable[[], None]] = []
 # Of the parent of a fork: never freed, since nothing of it may run in the child.
 _of_parent: list[Any] = []
 
@@ -300,7 +343,7 @@ def init(
         tell_unused()
         _generation += 1
         try:
-            made = Job(_joining.join(_generation, ranks))
+            made = Job(*_joining.join(_generation, ranks))
         except InvalidArgument:
             raise
         except Error as error:
@@ -310,6 +353,9 @@ def init(
         except BaseException as error:
             made.close(f"init failed: {error}")
             raise
+        path = setting("TIMELINE")
+        if path and path.upper() != "DYNAMIC":
+            made.start_timeline(path, switch("TIMELINE_MARK_CYCLES"))
         _job = made
         _ordinals.clear()
         atexit.unregister(_at_exit)
@@ -352,9 +398,16 @@ def generation() -> int:
     return _generation
 
 
+def on_exit(listener: Callable[[], None]) -> None:
+    """Call `listener` when the interpreter ends."""
+    _exit_listeners.append(listener)
+
+
 def _at_exit() -> None:
     if _job is not None:
         shutdown(_reason_of_exit())
+    for listener in _exit_listeners:
+        listener()
 
 
 def _reason_of_exit() -> str:

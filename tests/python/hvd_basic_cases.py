@@ -810,3 +810,28 @@ def arrays(rank: int, size: int) -> None:
     headrace.barrier()
     assert headrace.join() in range(size)
     headrace.shutdown()
+
+
+@case
+def timelines(rank: int, size: int) -> None:
+    """start_timeline and stop_timeline, and a file for each rank."""
+    import json
+    import tempfile
+    from pathlib import Path
+
+    hvd.init()
+    folder = Path(hvd.broadcast_object(tempfile.mkdtemp() if rank == 0 else None, 0))
+    for number in range(2):
+        hvd.barrier()
+        hvd.start_timeline(str(folder / f"of{number}.%r.json"), mark_cycles=True)
+        hvd.allreduce(torch.ones(2), name=f"traced{number}")
+        hvd.stop_timeline()
+        hvd.barrier()  # else the first rank hears of the others' next one in time
+        hvd.allreduce(torch.ones(2), name="untraced")
+    for number in range(2):
+        text = (folder / f"of{number}.{rank}.json").read_text()
+        assert json.loads(text)
+        assert f"allreduce.traced{number}" in text and "untraced" not in text
+    hvd.start_timeline(str(folder / "one.json"))
+    hvd.shutdown()
+    assert (folder / "one.json").exists() or rank != 0

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from headrace import _named
-from headrace._errors import Unsupported
 from headrace._named import Adasum, Average, Max, Min, Product, Sum
 from headrace.common.process_sets import ProcessSet, check_new, register
 
@@ -105,37 +104,33 @@ def rank() -> int:
 
 def local_size() -> int:
     """Number of ranks on this host."""
-    return _place()[2]
+    return _place().local_size
 
 
 def local_rank() -> int:
     """Number of this process among those of its host."""
-    return _place()[1]
+    return _place().local_rank
 
 
 def cross_size() -> int:
     """Number of hosts that have a process with this local rank."""
-    return len(_cross())
+    return _place().cross_size
 
 
 def cross_rank() -> int:
     """Number of this host among those that have a process with this local rank."""
-    return _cross().index(_place()[0])
+    return _place().cross_rank
 
 
 def is_homogeneous() -> bool:
     """Whether every host has the same number of ranks."""
-    return len({place[2] for place in _named.job().places}) == 1
+    return _place().is_homogeneous
 
 
-def _place() -> tuple[int, int, int]:
-    job = _named.job()
-    return job.places[job.world.rank]
-
-
-def _cross() -> list[int]:
-    local = _place()[1]
-    return sorted(node for node, place, _ in _named.job().places if place == local)
+def _place() -> _named.Place:
+    place = _named.job().place
+    assert place is not None
+    return place
 
 
 def mpi_threads_supported() -> NoReturn:
@@ -203,19 +198,16 @@ def ccl_built() -> bool:
     return False
 
 
-def _timeline(call: str, *arguments: Any) -> None:
-    named = _named.job().world.named
-    method = getattr(named, call, None)
-    if method is None:
-        raise Unsupported(f"headrace: {call} is not there yet")
-    method(*arguments)
-
-
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Write what the engine does to a file, as Chrome's trace format has it."""
-    _timeline("start_timeline", file_path, mark_cycles)
+    """Write what the engine does to a file, as Chrome's trace format has it.
+
+    Args:
+        file_path: rank 0 writes it; with `%r` in it, each rank one with its number there.
+        mark_cycles: also record when ranks tell each other what is ready.
+    """
+    _named.job().start_timeline(file_path, mark_cycles)
 
 
 def stop_timeline() -> None:
     """End the file of `start_timeline`."""
-    _timeline("stop_timeline")
+    _named.job().stop_timeline()

@@ -13,7 +13,6 @@ import torch
 
 from headrace import _named
 from headrace._errors import Error
-from headrace._named import Op
 from headrace.common.process_sets import ProcessSet
 from headrace.common.util import num_rank_is_power_2
 from headrace.torch._reducer import Reducer, Slot, strict_zero_grad
@@ -153,11 +152,16 @@ class DeltaReducer(Reducer):
             delta = parameter.detach() - begin
             parameter.copy_(begin)
         self._starts[slot.index] = begin
-        sent = self._prepare(slot, delta)
+        scope = self.scope()
+        sent = self._compress(slot, delta)
+        if slot.dtype is not sent.dtype or slot.elements != sent.numel():
+            self._prepare(slot, slot.wire, 0)
         pointer = sent.data_ptr()
-        slot.work = self.scope().submit(
-            "adasum", slot.wire, slot.dtype, slot.shape, pointer, pointer, Op.sum
-        )
+        try:
+            slot.work = scope.named.start(slot.tensor, pointer, pointer)
+        except Error as error:
+            slot.clear()
+            raise _named.internal(error) from error
 
     def _step_alone(self, parameter: torch.Tensor) -> None:
         optimizer = self._optimizer()

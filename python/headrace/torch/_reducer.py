@@ -18,15 +18,18 @@ from headrace.torch import _async, _tensors
 from headrace.torch.compression import Compressor, NoneCompressor
 
 if TYPE_CHECKING:
-    from headrace._native.comm import NamedWork
+    from headrace._native.comm import NamedTensor, NamedWork
+
+
+STRIDED = torch.strided
 
 
 class Slot:
     """One parameter of the optimizer."""
 
     __slots__ = (
-        "context", "dtype", "grad", "group", "index", "name", "parameter", "remaining", "sent",
-        "shape", "sparse", "started", "wait_sparse", "wire", "work",
+        "context", "dtype", "elements", "grad", "group", "index", "name", "parameter", "remaining",
+        "sent", "sparse", "started", "tensor", "wait_sparse", "wire", "work",
     )  # fmt: skip
 
     def __init__(self, index: int, name: str, wire: str, parameter: torch.Tensor) -> None:
@@ -37,8 +40,9 @@ class Slot:
         self.group: Group | None = None
         self.sparse = False  # a sparse gradient was seen, here or on another rank
         self.remaining = 1  # backward passes until the reduction starts
-        self.dtype = ""
-        self.shape: list[int] = []
+        self.tensor: NamedTensor | None = None  # prepared for `elements` of `dtype`
+        self.dtype: torch.dtype | None = None
+        self.elements = -1
         self.clear()
 
     def clear(self) -> None:
@@ -85,6 +89,9 @@ class Reducer:
         self.touched = False  # a pass has begun that no step has ended
         self._plain = compression is NoneCompressor
         self._op = OPS.get(op)
+        self._kind = "allreduce" if op in OPS else "adasum"
+        self._named_start: Callable[..., NamedWork]
+        _reducers.add(self)
         number = _named.ordinal("optimizer")
         self._prefix = f"optimizer.{number + 1}." if number else ""
         self._removers: list[Any] = []
@@ -122,6 +129,9 @@ class Reducer:
             self._scope = scope_of(self.process_set)
             self._generation = _named._generation
             self._sparse_agreed = False
+            self._named_start = self._scope.named.start
+            for slot in self.slots:
+                slot.dtype = None
         return self._scope
 
     # From backward to the wire.
@@ -129,16 +139,12 @@ class Reducer:
     def arrived(self, slot: Slot) -> None:
         """Take note of a pass's gradient; the last pass starts the reduction."""
         self.touched = True
-        if slot.started or slot.remaining <= 0:
-            if strict_zero_grad():
-                raise AssertionError(
-                    f"Gradients of the parameter {slot.name} were computed more than "
-                    f"backward_passes_per_step ({self.passes}) times before call to step(). "
-                    "Increase backward_passes_per_step to accumulate gradients locally."
-                )
-            self._restart(slot)
-        slot.remaining -= 1
-        if slot.remaining == 0:
+        remaining = slot.remaining - 1
+        if slot.started or remaining < 0:
+            self._refuse(slot)
+            remaining = slot.remaining - 1
+        slot.remaining = remaining
+        if remaining == 0:
             group = slot.group
             if group is None:
                 self.start(slot)
@@ -146,6 +152,15 @@ class Reducer:
                 group.arrived += 1
                 if group.arrived == len(group.slots):
                     self.start_group(group)
+
+    def _refuse(self, slot: Slot) -> None:
+        if strict_zero_grad():
+            raise AssertionError(
+                f"Gradients of the parameter {slot.name} were computed more than "
+                f"backward_passes_per_step ({self.passes}) times before call to step(). "
+                "Increase backward_passes_per_step to accumulate gradients locally."
+            )
+        self._restart(slot)
 
     def _restart(self, slot: Slot) -> None:
         """Wait for what a gradient was that the user has thrown away."""
@@ -160,34 +175,41 @@ class Reducer:
 
     def start(self, slot: Slot) -> None:
         """Submit one gradient."""
-        scope = self.scope()
+        if self._generation != _named._generation:
+            self.scope()
         grad = slot.parameter.grad
-        if grad is None or grad.layout is not torch.strided or slot.sparse:
+        if grad is None or slot.sparse or grad.layout is not STRIDED:
             if self._start_sparse(slot, grad):
                 return
             grad = slot.parameter.grad
-        sent = self._prepare(slot, grad)
+        # A microsecond counts here: 1000 gradients are 1 ms of each step.
+        if self._plain and grad.is_contiguous() and grad.is_cpu:
+            slot.started = True
+            slot.grad = slot.sent = grad
+        else:
+            self._compress(slot, grad)
+        sent = slot.sent
+        if slot.dtype is not sent.dtype or slot.elements != sent.numel():
+            self._prepare(slot, slot.wire, 0)
         pointer = sent.data_ptr()
         try:
-            slot.work = scope.named.submit(
-                "allreduce", slot.wire, slot.dtype, slot.shape, pointer, pointer, self._op,
-                *self.factors,
-            )  # fmt: skip
-        except InvalidArgument:
-            slot.clear()
-            raise
+            slot.work = self._named_start(slot.tensor, pointer, pointer)
         except Error as error:
             slot.clear()
+            if isinstance(error, InvalidArgument):
+                raise
             raise _named.internal(error) from error
 
     def start_group(self, group: Group) -> None:
         """Submit the gradients of a group."""
+        scope = self.scope()
+        first, total = group.slots[0], len(group.slots)
         members = []
-        for slot in group.slots:
+        for number, slot in enumerate(group.slots, start=1):
             grad = slot.parameter.grad
             if grad is None:
                 grad = slot.parameter.grad = torch.zeros_like(slot.parameter)
-            elif grad.layout is not torch.strided:
+            elif grad.layout is not STRIDED:
                 if not self.sparse_as_dense:
                     raise ValueError(
                         f"the parameter {slot.name} has a sparse gradient and is in a group; "
@@ -195,30 +217,23 @@ class Reducer:
                     )
                 slot.sparse = True
                 grad = grad.to_dense()
-            sent = self._prepare(slot, grad)
+            sent = self._compress(slot, grad)
+            if slot.dtype is not sent.dtype or slot.elements != sent.numel():
+                self._prepare(slot, f"{first.wire}_{number}of{total}", total, first.wire)
             pointer = sent.data_ptr()
-            members.append(
-                (
-                    slot.wire,
-                    slot.dtype,
-                    slot.shape,
-                    pointer,
-                    pointer,
-                    self._op,
-                    *self.factors,
-                    0,
-                    [],
-                )
-            )
-        first, total = group.slots[0], len(group.slots)
-        named = [
-            (f"{first.wire}_{i + 1}of{total}", *member[1:]) for i, member in enumerate(members)
-        ]
-        works = self.scope().submit_group("allreduce", first.wire, named)
+            members.append((slot.tensor, pointer, pointer))
+        try:
+            works = scope.named.start_all(members)
+        except Error as error:
+            for slot in group.slots:
+                slot.clear()
+            if isinstance(error, InvalidArgument):
+                raise
+            raise _named.internal(error) from error
         for slot, work in zip(group.slots, works, strict=True):
             slot.work = work
 
-    def _prepare(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
+    def _compress(self, slot: Slot, grad: torch.Tensor) -> torch.Tensor:
         """The tensor that the engine changes: the gradient itself where that is possible."""
         slot.started = True
         slot.grad = grad
@@ -228,19 +243,24 @@ class Reducer:
         if not (sent.is_cpu and sent.is_contiguous()):
             sent = _tensors.staged(sent).contiguous()
         slot.sent = sent
-        numbers = sent
-        name = _tensors.DTYPES.get(sent.dtype)
-        if name is None:
-            numbers = _tensors.to_reduce(sent, "allreduce", self.op)
-            name = _tensors.dtype_name(numbers, "allreduce")
-        slot.dtype = name
-        slot.shape = list(numbers.shape)
         return sent
+
+    def _prepare(self, slot: Slot, wire: str, group_size: int, group: str = "") -> None:
+        """Tell the engine what it will be given again and again."""
+        sent = slot.sent
+        assert sent is not None
+        numbers = _tensors.to_reduce(sent, "allreduce", self.op)
+        name = _tensors.dtype_name(numbers, "allreduce")
+        slot.tensor = self.scope().named.prepare(
+            self._kind, wire, name, list(numbers.shape), self._op, *self.factors, 0, [], group,
+            group_size,
+        )  # fmt: skip
+        slot.dtype, slot.elements = sent.dtype, sent.numel()
 
     def _start_sparse(self, slot: Slot, grad: torch.Tensor | None) -> bool:
         """Submit a gradient that is sparse or not there; False: it is a dense one now."""
         parameter = slot.parameter
-        sparse = grad is not None and grad.layout is not torch.strided
+        sparse = grad is not None and grad.layout is not STRIDED
         slot.sparse = slot.sparse or sparse
         if self.sparse_as_dense or not slot.sparse:
             if grad is None:
@@ -308,13 +328,30 @@ class Reducer:
     def drain(self) -> None:
         """Wait for what is under way; the first error is raised after the last one has ended."""
         failed: BaseException | None = None
+        passes = self.passes
         for slot in self.slots:
             if slot.started:
+                work, grad = slot.work, slot.grad
                 try:
-                    self.wait(slot)
+                    # The usual case, in few steps: the engine has changed the gradient itself.
+                    if (
+                        work is not None
+                        and self._plain
+                        and slot.sent is grad
+                        and not slot.sparse
+                        and slot.parameter.grad is grad
+                    ):
+                        work.wait()
+                        slot.started = False
+                        slot.work = slot.grad = slot.sent = None
+                    else:
+                        self.wait(slot)
+                except Error as error:
+                    slot.clear()
+                    failed = failed or _named.internal(error)
                 except (RuntimeError, ValueError) as error:
                     failed = failed or error
-            slot.remaining = self.passes
+            slot.remaining = passes
         for group in self.groups:
             group.arrived = 0
         self.touched = False
@@ -328,7 +365,7 @@ class Reducer:
             return
         for slot in self.slots:
             grad = slot.parameter.grad
-            slot.sparse = slot.sparse or (grad is not None and grad.layout is not torch.strided)
+            slot.sparse = slot.sparse or (grad is not None and grad.layout is not STRIDED)
         flags = torch.tensor([slot.sparse for slot in self.slots], dtype=torch.uint8)
         name = f"{self._prefix}optimizer.sparse"
         _async.allreduce_async_(flags, None, name, Max, process_set=self.process_set).synchronize()
@@ -336,13 +373,33 @@ class Reducer:
             slot.sparse = bool(flag)
         self._sparse_agreed = True
 
-    def __del__(self) -> None:
+    def remove_hooks(self) -> None:
+        """Let go of the parameters."""
         for remover in self._removers:
             remover.remove()
+        self._removers.clear()
+
+    def __del__(self) -> None:
+        self.remove_hooks()
         if self._generation == _named._generation:
             for slot in self.slots:
                 if slot.work is not None:
                     _named._keep_until_done([slot.work], slot.sent)
+
+
+_reducers: weakref.WeakSet[Reducer] = weakref.WeakSet()
+
+
+def _end_hooks() -> None:
+    # Parameters are freed after Python's modules; their hooks would keep objects of the engine.
+    for reducer in list(_reducers):
+        reducer.remove_hooks()
+        for slot in reducer.slots:
+            slot.clear()
+            slot.tensor = None
+
+
+_named.on_exit(_end_hooks)
 
 
 def strict_zero_grad() -> bool:

@@ -103,6 +103,8 @@ def _rebuilt(optimizer: torch.optim.Optimizer, mixin: type) -> Any:
         # A method that is an attribute was put there for the old object, as schedulers do.
         if not (callable(value) and hasattr(base, name)):
             made.__dict__[name] = value
+    # Schedulers made before watch the old object, which makes no steps any more.
+    optimizer._opt_called = True
     return made
 
 

@@ -21,6 +21,7 @@ SCRIPTS = [
     ("forecast_accuracy.py", ["starts"], ["starts", "--seeds", "1"]),
     ("flow_engine.py", [], ["--quick"]),
     ("registry_mlflow.py", ["--large"], ["--quick"]),
+    ("comm_collectives.py", [], ["--quick"]),
 ]
 
 

@@ -39,7 +39,7 @@ def digits(samples: int, seed: int) -> torch.utils.data.TensorDataset:
 class Net(nn.Module):
     """A convolution and two linear layers."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # noqa: D107
         super().__init__()
         self.conv = nn.Conv2d(1, 6, kernel_size=3)
         self.bn = hvd.SyncBatchNorm(6)
@@ -107,9 +107,7 @@ if __name__ == "__main__":
 
     model = Net()
     lr_scaler = args.batches_per_allreduce * (1 if args.use_adasum else hvd.size())
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=args.lr * lr_scaler, momentum=args.momentum
-    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * lr_scaler, momentum=args.momentum)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     optimizer = hvd.DistributedOptimizer(

@@ -60,7 +60,7 @@ std::string shown_name(const Option& option) {
 std::vector<std::string> option_names(const Command& command) {
   std::vector<std::string> names = {"--json", "--help"};
   for (const Option& option : command.options) {
-    if (!is_positional(option)) {
+    if (!is_positional(option) && !option.hidden) {
       names.push_back(shown_name(option));
     }
   }
@@ -396,8 +396,50 @@ std::string collect(const Command& command, const Splitter& splitter, Arguments*
   return {};
 }
 
+/// Whether `word` is an option that takes the word behind it as its value.
+bool takes_next(const Command& command, const std::string& word) {
+  for (const Option& option : command.options) {
+    std::string_view names = option.name;
+    while (!is_positional(option) && !names.empty()) {
+      const size_t comma = std::min(names.find(','), names.size());
+      if (names.substr(0, comma) == word) {
+        return option.kind != OptionKind::flag;
+      }
+      names.remove_prefix(std::min(comma + 1, names.size()));
+    }
+  }
+  return false;
+}
+
+/// Put our own spelling in the place of others', and take another program's command line off the
+/// end of `words`.
+std::vector<std::string> take_rest(const Command& command, std::vector<std::string>* words) {
+  for (size_t i = 0; i < words->size(); ++i) {
+    std::string& word = (*words)[i];
+    if (word == "--" || !word.starts_with("-")) {
+      const auto at = words->begin() + static_cast<std::ptrdiff_t>(i);
+      const std::vector<std::string> rest(at + (word == "--" ? 1 : 0), words->end());
+      words->erase(at, words->end());
+      return rest;
+    }
+    const size_t name_end = std::min(word.find('='), word.size());
+    for (const auto& [theirs, ours] : command.spellings) {
+      if (word.substr(0, name_end) == theirs) {
+        word.replace(0, name_end, ours);
+        break;
+      }
+    }
+    if (takes_next(command, word)) {
+      ++i;
+    }
+  }
+  return {};
+}
+
 Parsed parse_command(const Command& command, std::vector<std::string> words, bool json) {
   Splitter splitter(command);
+  const std::vector<std::string> rest =
+      command.rest.empty() ? std::vector<std::string>() : take_rest(command, &words);
   // Asked before parsing, so that errors of the parser itself also come as JSON.
   json = json || std::ranges::find(words, "--json") != words.end();
   const std::string problem = splitter.split(std::move(words));
@@ -412,6 +454,9 @@ Parsed parse_command(const Command& command, std::vector<std::string> words, boo
     return usage_error(extras, json, command.name);
   }
   Parsed parsed;
+  for (const std::string& word : rest) {
+    parsed.arguments.add(command.rest, word);
+  }
   const std::string wrong = collect(command, splitter, &parsed.arguments);
   if (!wrong.empty()) {
     return usage_error(wrong, json, command.name);

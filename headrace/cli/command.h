@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/result.h"
@@ -37,6 +38,7 @@ struct Option {
   std::vector<std::string> choices = {};  ///< closed set of values, if any
   double at_least = -std::numeric_limits<double>::infinity();  ///< of an integer or a number
   double at_most = std::numeric_limits<double>::infinity();
+  bool hidden = false;  ///< for our own processes: in no help and no suggestion
   /// Names that others have for it, without dashes: answered with this one ("prediction-length").
   std::vector<std::string> elsewhere = {};
 };
@@ -64,6 +66,11 @@ struct Command {
       {};  ///< whole command lines, shown in --help; each must work as written
   std::vector<Option> options = {};          ///< `--json` and `--help` are added to every command
   std::function<int(const Arguments&)> run;  ///< returns an exit code
+  /// The positional that takes another program's command line: the first word that is none of ours
+  /// and all that follow, as they are. "" = none.
+  std::string rest = {};
+  /// Words that others have for options of ours, dashes included: {"-np", "--num-proc"}.
+  std::vector<std::pair<std::string, std::string>> spellings = {};
   bool hidden = false;  ///< for our own processes: in no help and no suggestion
 };
 
@@ -78,5 +85,6 @@ std::vector<Command> models_commands();
 std::vector<Command> lake_commands();
 std::vector<Command> doctor_commands();
 std::vector<Command> timeline_commands();
+std::vector<Command> run_commands();
 
 }  // namespace headrace::cli

@@ -25,6 +25,8 @@ constexpr std::array kNouns = {
     Noun{"models", "the registry: models, versions, aliases, metrics"},
     Noun{"lake", "look into tables of Parquet, CSV and JSON lines"},
     Noun{"timeline", "traces of what ranks did"},
+    Noun{"run", "start the ranks of a job: a script of Horovod's, of torch.distributed, or any"},
+    Noun{"agent", "start ranks on this machine for a launcher on another one"},
     Noun{"doctor", "what works here, and why the rest does not"},
 };
 
@@ -197,6 +199,9 @@ std::string command_help(const Command& command) {
   std::vector<std::pair<std::string, std::string>> positionals;
   std::vector<std::pair<std::string, std::string>> options;
   for (const Option& option : command.options) {
+    if (option.hidden) {
+      continue;
+    }
     if (is_positional(option)) {
       usage += " " + positional_text(option);
       positionals.emplace_back(positional_text(option), option_help(option));
@@ -206,7 +211,11 @@ std::string command_help(const Command& command) {
   }
   options.emplace_back("--json", "Print the result as one JSON value.");
   options.emplace_back("-h, --help", "Show this text.");
-  std::string out = usage + " [OPTIONS]\n\n" + wrapped(as_sentence(command.summary), 0) + "\n";
+  // Another program's command line ends ours: options stand before it.
+  usage = command.rest.empty() ? usage + " [OPTIONS]"
+                               : "Usage: headrace " + command.name + " [OPTIONS] " +
+                                     usage.substr(usage.rfind(' ') + 1);
+  std::string out = usage + "\n\n" + wrapped(as_sentence(command.summary), 0) + "\n";
   if (!command.details.empty()) {
     out += "\n" + wrapped(command.details, 0) + "\n";
   }

@@ -26,6 +26,7 @@ std::vector<Command> all_commands() {
   append(&commands, headrace::cli::models_commands());
   append(&commands, headrace::cli::lake_commands());
   append(&commands, headrace::cli::timeline_commands());
+  append(&commands, headrace::cli::run_commands());
   append(&commands, headrace::cli::doctor_commands());
   return commands;
 }

@@ -34,10 +34,9 @@ namespace {
 
 size_t bell_bytes(int ranks) { return sizeof(BellLine) * static_cast<size_t>(ranks); }
 
-/// Ranks that share cores with more ranks than there are cores gain nothing by spinning: whom they
-/// wait for may need this very core.
+/// Where ranks outnumber cores, whom one waits for may need this very core.
 SpinBudget spin_budget(int local_world_size) {
-  return {.turns = local_world_size <= base::usable_cores() ? SpinBudget().turns : 0};
+  return {.crowded = local_world_size > base::usable_cores()};
 }
 
 Result<NodeMemory> share_node_memory(const Config& config, const StoreTable& store,

@@ -27,9 +27,8 @@ Error bad(const Call& call, const std::string& what) {
   return {Errc::invalid_argument, fmt::format("comm: {}: {}", kind_name(call.kind), what)};
 }
 
-/// `count` and `dtype` of a buffer are what they must be.
-Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer& buffer,
-                          uint64_t count) {
+/// What is wrong with `buffer`.
+Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffer, uint64_t count) {
   if (buffer.dtype != call.dtype) {
     return bad(call, fmt::format("{} is {}, the other buffer is {}", which,
                                  dtype_name(buffer.dtype), dtype_name(call.dtype)));
@@ -41,13 +40,24 @@ Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer
   if (buffer.data == nullptr && count > 0) {
     return bad(call, fmt::format("{} has no memory", which));
   }
-  if (reinterpret_cast<uintptr_t>(buffer.data) % dtype_bytes(buffer.dtype) != 0) {
-    return bad(call,
-               fmt::format("{} does not begin at a multiple of {} bytes, the size of {}; copy "
-                           "it to memory that does",
-                           which, dtype_bytes(buffer.dtype), dtype_name(buffer.dtype)));
+  return bad(call, fmt::format("{} does not begin at a multiple of {} bytes, the size of {}; copy "
+                               "it to memory that does",
+                               which, dtype_bytes(buffer.dtype), dtype_name(buffer.dtype)));
+}
+
+/// `count` and `dtype` of a buffer are what they must be.
+bool fits(const Call& call, const ConstBuffer& buffer, uint64_t count) {
+  return buffer.dtype == call.dtype && buffer.count == count &&
+         (buffer.data != nullptr || count == 0) &&
+         (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0;
+}
+
+Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer& buffer,
+                          uint64_t count) {
+  if (fits(call, buffer, count)) {
+    return {};
   }
-  return {};
+  return buffer_error(call, which, buffer, count);
 }
 
 uint64_t sum_of(std::span<const uint64_t> counts) {
@@ -76,56 +86,65 @@ int ProcessSet::rank() const { return state_->rank; }
 int ProcessSet::size() const { return static_cast<int>(state_->world_ranks.size()); }
 std::span<const int> ProcessSet::world_ranks() const { return state_->world_ranks; }
 
-Work ProcessSet::State::submit(Call call, const Options& options) {
+Work ProcessSet::State::submit(Call&& call, const Options& options) {
   const auto ranks = static_cast<int>(world_ranks.size());
   if (call.root < 0 || call.root >= ranks) {
     const int root = call.root;
     Error error = bad(call, fmt::format("root {} is not in [0, {})", root, ranks));
     return failed_work(std::move(call), std::move(error));
   }
-  auto work = std::make_shared<WorkState>();
-  work->call = std::move(call);
-  work->call.name = options.name;
-  work->call.prescale = options.prescale;
-  work->call.postscale = options.postscale;
-  if (work->call.op == Op::average) {
-    work->call.op = Op::sum;
-    work->call.postscale /= ranks;
+  call.name = options.name;
+  call.prescale = options.prescale;
+  call.postscale = options.postscale;
+  if (call.op == Op::average) {
+    call.op = Op::sum;
+    call.postscale /= ranks;
   }
-  work->deadline = base::Deadline::in(options.timeout.value_or(timeout));
-  if (!queue->push(work)) {
-    return Work(std::move(work));
-  }
+  const auto limit = options.timeout.value_or(timeout);
+  std::shared_ptr<WorkState> work;
+  const auto push = [&] {
+    work = std::make_shared<WorkState>();
+    work->call = std::move(call);
+    work->deadline = base::Deadline::in(limit);
+    return queue->push(work);
+  };
   if (!options.blocking || !queue->driving().try_lock()) {
-    progress->notify();
-    if (options.blocking) {
-      static_cast<void>(Work(work).wait(options.blocking_limit));
+    if (push()) {
+      progress->notify();
+      if (options.blocking) {
+        static_cast<void>(Work(work).wait(options.blocking_limit));
+      }
     }
     return Work(std::move(work));
   }
-  queue->run(*work,
-             options.blocking_limit ? base::Deadline::in(*options.blocking_limit)
-                                    : base::Deadline::never(),
-             spin);
+  uint64_t sequence = 0;
+  const auto now = queue->try_now(call, spin, limit, sequence, work);
+  if (now == SetQueue::Now::begun || (now == SetQueue::Now::not_begun && push())) {
+    queue->run(*work,
+               options.blocking_limit ? base::Deadline::in(*options.blocking_limit)
+                                      : base::Deadline::never(),
+               spin);
+  }
   queue->driving().unlock();
   if (!queue->idle()) {
     progress->notify();
   }
-  return Work(std::move(work));
+  return now == SetQueue::Now::ended ? Work::ended(sequence) : Work(std::move(work));
 }
 
 Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options) {
   Call call = call_of(Kind::all_reduce, in, out);
   call.op = op;
-  Result<void> good = check_reducible(in.dtype, op);
-  if (good.ok()) {
-    good = check_buffer(call, "in", in, in.count);
+  if (auto good = check_reducible(in.dtype, op); !good.ok()) {
+    return failed_work(std::move(call), std::move(good).error());
   }
-  if (good.ok()) {
-    good = check_buffer(call, "out", out, in.count);
+  const bool good_in = fits(call, in, in.count);
+  if (!good_in || !fits(call, out, in.count)) [[unlikely]] {
+    Error error =
+        good_in ? buffer_error(call, "out", out, in.count) : buffer_error(call, "in", in, in.count);
+    return failed_work(std::move(call), std::move(error));
   }
-  return good.ok() ? state_->submit(std::move(call), options)
-                   : failed_work(std::move(call), std::move(good).error());
+  return state_->submit(std::move(call), options);
 }
 
 Work ProcessSet::reduce(ConstBuffer in, Buffer out, int root, Op op, const Options& options) {

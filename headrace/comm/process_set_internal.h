@@ -19,7 +19,7 @@ struct ProcessSet::State {
   SpinBudget spin;
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
 
-  Work submit(Call call, const Options& options);
+  Work submit(Call&& call, const Options& options);
 };
 
 }  // namespace headrace::comm

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -49,6 +50,28 @@ TEST_CASE("operations that were submitted without waiting end in their order") {
       CHECK(works[i].sequence() == i);
       CHECK(values[i] == std::vector<int64_t>(values[i].size(), 3 + 3 * static_cast<int64_t>(i)));
     }
+  });
+}
+
+TEST_CASE("operations on this thread and on the other are numbered in one order") {
+  ThreadNode node(2, {});
+  node.each([](int rank, ThreadNode::Sets& sets) {
+    for (uint64_t i = 0; i < 30; i += 3) {
+      std::array<float, 3> values = {1.0F, 2.0F, 4.0F};
+      const auto add = [&](size_t at, bool blocking) {
+        return sets[0]->all_reduce(Buffer{.data = &values[at], .count = 1, .dtype = Dtype::f32},
+                                   Op::sum, {.blocking = blocking});
+      };
+      // The last one finds the one before pending, or does not.
+      const std::array<Work, 3> works = {add(0, true), add(1, false), add(2, true)};
+      for (size_t k = 0; k < works.size(); ++k) {
+        CHECK(works[k].sequence() == i + k);
+        CHECK(works[k].wait().ok());
+        CHECK(works[k].done());
+      }
+      CHECK(values == std::array<float, 3>{2.0F, 4.0F, 8.0F});
+    }
+    CHECK(sets[0]->rank() == rank);
   });
 }
 

@@ -71,7 +71,7 @@ Progress::Round Progress::round(bool before_sleep) {
       if (before_sleep) {
         queue->look_for_failure();
       }
-      all = std::max(all, Round::stuck);
+      all = std::max(all, queue->waits_on_core() ? Round::stuck_on_core : Round::stuck);
     } else if (step != Step::done) {
       all = Round::moved;
     }
@@ -81,26 +81,28 @@ Progress::Round Progress::round(bool before_sleep) {
 }
 
 void Progress::run() {
-  uint32_t turns = 0;
+  Patience patience(spin_);  // knows from operation to operation how long waits are
   while (!stop_.load()) {
     const uint32_t notices = notices_.load(std::memory_order_seq_cst);
     Round now = round(false);
     if (now == Round::idle) {
-      turns = 0;
+      patience.renew();
       base::futex_wait(notices_, notices, kIdleMost);
-    } else if (now == Round::stuck && ++turns > spin_.turns) {
+    } else if (now == Round::moved) {
+      patience.renew();
+    } else if (!patience.pass(now == Round::stuck_on_core)) {
       const uint32_t ticket = bells_.begin_sleep();
       at_bell_.store(true, std::memory_order_seq_cst);
       now = round(true);
-      if (now == Round::stuck && notices_.load(std::memory_order_seq_cst) == notices) {
+      const bool stuck = now == Round::stuck || now == Round::stuck_on_core;
+      if (stuck && notices_.load(std::memory_order_seq_cst) == notices) {
         bells_.doze(ticket, kBellMost);
       }
       at_bell_.store(false, std::memory_order_seq_cst);
       bells_.end_sleep();
-    } else if (now == Round::stuck) {
-      base::spin_pause();
-    } else {
-      turns = 0;
+      if (now == Round::moved) {
+        patience.renew();
+      }
     }
   }
 }

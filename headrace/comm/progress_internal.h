@@ -28,7 +28,7 @@ class Progress {
   void fail_sets_of(int place, const Error& error) HR_EXCLUDES(mutex_);
 
  private:
-  enum class Round : uint8_t { idle, stuck, moved };
+  enum class Round : uint8_t { idle, stuck, stuck_on_core, moved };
   void run();
   Round round(bool before_sleep) HR_EXCLUDES(mutex_);
 

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "headrace/base/futex.h"
+#include "headrace/comm/algo/exchange_plan.h"
+#include "headrace/comm/algo/shm_small_internal.h"
 #include "headrace/comm/set_queue_internal.h"
 
 namespace headrace::comm {
@@ -22,7 +24,9 @@ bool SetQueue::push(const std::shared_ptr<WorkState>& work) {
     base::MutexLock lock(mutex_);
     failed = failed_;
     if (!failed) {
-      work->sequence = submitted_.fetch_add(1, std::memory_order_relaxed);
+      const uint64_t queued = queued_.load(std::memory_order_relaxed);
+      work->sequence = queued + direct_.load(std::memory_order_relaxed);
+      queued_.store(queued + 1, std::memory_order_relaxed);
       queue_.push_back(work);
       pending_.store(static_cast<uint32_t>(queue_.size()), std::memory_order_release);
     }
@@ -71,13 +75,13 @@ void SetQueue::ring_calls() const {
 }
 
 void SetQueue::call_others() {
-  const uint64_t next = submitted_.load(std::memory_order_relaxed) + 1;
+  const uint64_t next = submitted() + 1;
   channel_.mine().called.store(static_cast<uint32_t>(next), std::memory_order_release);
   ring_calls();
 }
 
 bool SetQueue::called() const {
-  const auto ours = static_cast<uint32_t>(submitted_.load(std::memory_order_relaxed));
+  const auto ours = static_cast<uint32_t>(submitted());
   for (int rank = 0; rank < channel_.ranks(); ++rank) {
     const uint32_t theirs = channel_.progress(rank).called.load(std::memory_order_acquire);
     if (rank != channel_.rank() && static_cast<int32_t>(theirs - ours) > 0) {
@@ -154,6 +158,48 @@ Step SetQueue::step() {
   return step;
 }
 
+SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::microseconds timeout,
+                                uint64_t& sequence, std::shared_ptr<WorkState>& late) {
+  const auto bytes = one_piece_bytes(call);
+  if (!idle() || failing_.load(std::memory_order_acquire) || !bytes ||
+      *bytes > channel_.geometry().small_bytes) {
+    return Now::not_begun;
+  }
+  const uint64_t direct = direct_.load(std::memory_order_relaxed);
+  sequence = direct + queued_.load(std::memory_order_relaxed);
+  direct_.store(direct + 1, std::memory_order_relaxed);
+  ShmSmall operation(call, channel_, state_, *bytes);
+  Step now = operation.step();
+  Patience patience(spin);
+  while (now == Step::stuck && patience.pass(channel_.shares_core_with(operation.missing()))) {
+    now = operation.step();
+  }
+  if (now == Step::done) {
+    return Now::ended;
+  }
+  late = std::make_shared<WorkState>();
+  late->call = std::move(call);
+  late->deadline = base::Deadline::in(timeout);
+  late->sequence = sequence;
+  current_ = late;
+  operation_ = std::make_unique<ShmSmall>(operation);
+  operation_->set_call(late->call);
+  {
+    base::MutexLock lock(mutex_);
+    queue_.push_front(late);
+    pending_.store(static_cast<uint32_t>(queue_.size()), std::memory_order_release);
+  }
+  if (now == Step::failed) {
+    set_failed(operation_->error());
+    end_all();
+  }
+  return Now::begun;
+}
+
+bool SetQueue::waits_on_core() const {
+  return operation_ != nullptr && channel_.shares_core_with(operation_->missing());
+}
+
 void SetQueue::look_for_failure() {
   std::optional<Error> failed = failure_of(channel_);
   if (!failed && current_ != nullptr) {
@@ -210,10 +256,12 @@ void SetQueue::fail(const Error& error) {
 }
 
 void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget spin) {
-  uint32_t turns = 0;
+  Patience patience(spin);
   while (!work.done()) {
     Step now = step();
-    if (now == Step::stuck && ++turns > spin.turns) {
+    if (now != Step::stuck) {
+      patience.renew();
+    } else if (!patience.pass(waits_on_core())) {
       const uint32_t ticket = channel_.bells().begin_sleep();
       now = step();
       if (now == Step::stuck) {
@@ -228,11 +276,9 @@ void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget sp
       if (deadline.passed()) {
         return;
       }
-    }
-    if (now == Step::stuck) {
-      base::spin_pause();
-    } else {
-      turns = 0;
+      if (now != Step::stuck) {
+        patience.renew();
+      }
     }
   }
 }

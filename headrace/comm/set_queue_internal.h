@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -11,9 +12,24 @@
 #include "headrace/base/shm_segment.h"
 #include "headrace/base/thread.h"
 #include "headrace/comm/algo/shm_operation.h"
+#include "headrace/comm/patience.h"
 #include "headrace/comm/work_internal.h"
 
 namespace headrace::comm {
+
+/// A mutex that nobody waits for.
+class HR_CAPABILITY("mutex") TryMutex {
+ public:
+  bool try_lock() HR_THREAD_ATTRIBUTE(try_acquire_capability(true)) {
+    return !held_.exchange(true, std::memory_order_acquire);
+  }
+  /// Ordered before all that the thread reads after it, so that who unlocks can look whether
+  /// somebody has failed to lock in vain.
+  void unlock() HR_RELEASE() { held_.exchange(false, std::memory_order_seq_cst); }
+
+ private:
+  std::atomic<bool> held_ = false;
+};
 
 /// Operations start in the order of submission, one after the other. Whoever holds `driving` may
 /// step them: the caller of a blocking operation, or the progress thread of the context.
@@ -30,17 +46,26 @@ class SetQueue {
 
   /// Number `work` and put it at the end. False: the set has failed, `work` is done with its error.
   bool push(const std::shared_ptr<WorkState>& work) HR_EXCLUDES(mutex_);
-  /// Something is to be done that nobody drives yet.
+  /// Rank that the operation under way waits for, or did last.
   int waits_for() const { return waits_for_.load(std::memory_order_relaxed); }
+  /// Nothing is to be done that nobody drives yet.
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
 
-  base::Mutex& driving() HR_THREAD_ATTRIBUTE(lock_returned(driving_)) { return driving_; }
+  TryMutex& driving() HR_THREAD_ATTRIBUTE(lock_returned(driving_)) { return driving_; }
   /// Step the first operation; `done` when there is none. Ended operations are completed.
   Step step() HR_REQUIRES(driving_);
   /// Before sleeping: end what is over its deadline, or whose set has failed elsewhere.
   void look_for_failure() HR_REQUIRES(driving_);
+  /// Whom the operation under way waits for was last seen on this core.
+  bool waits_on_core() const HR_REQUIRES(driving_);
   /// Drive on this thread until `work` is done or `deadline` has passed.
   void run(const WorkState& work, base::Deadline deadline, SpinBudget spin) HR_REQUIRES(driving_);
+  /// Do a call in one piece on this thread, without a Work, if nothing is before it and the others
+  /// are there: the lucky case costs no allocation, no clock and no lock. Else not begun, or begun
+  /// and `late` is what it has become; run() does the rest.
+  enum class Now : uint8_t { not_begun, begun, ended };
+  Now try_now(Call& call, SpinBudget spin, std::chrono::microseconds timeout, uint64_t& sequence,
+              std::shared_ptr<WorkState>& late) HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
   /// Refuse new operations and end all there are, with the first error given; tell the other ranks.
   /// What is being driven is ended by its driver, for only that one knows when it no longer touches
   /// the buffers.
@@ -64,18 +89,23 @@ class SetQueue {
   std::shared_ptr<WorkState> first() HR_EXCLUDES(mutex_);
   std::optional<Error> failure_of_current() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
   void ring_calls() const;
+  uint64_t submitted() const {
+    return queued_.load(std::memory_order_relaxed) + direct_.load(std::memory_order_relaxed);
+  }
   void end_first() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
   void set_failed(const Error& error) HR_EXCLUDES(mutex_);
   void end_all() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
 
   base::ShmMapping memory_;
   ShmChannel channel_;
-  std::atomic<uint32_t> pending_ = 0;    // size of queue_
-  std::atomic<int> waits_for_ = -1;      // by the operation under way, when a thread last slept
-  std::atomic<bool> failing_ = false;    // failed_ is set
-  std::atomic<uint64_t> submitted_ = 0;  // changed under mutex_
+  std::atomic<uint32_t> pending_ = 0;  // size of queue_
+  std::atomic<int> waits_for_ = -1;    // by the operation under way, when a thread last slept
+  std::atomic<bool> failing_ = false;  // failed_ is set
+  // Operations so far are the sum: what went through the queue, and what did not.
+  std::atomic<uint64_t> queued_ = 0;  // changed under mutex_
+  std::atomic<uint64_t> direct_ = 0;  // changed under driving_
 
-  base::Mutex driving_;  // before mutex_
+  TryMutex driving_;  // before mutex_
   std::shared_ptr<WorkState> current_ HR_GUARDED_BY(driving_);
   std::unique_ptr<ShmOperation> operation_ HR_GUARDED_BY(driving_);
   int closed_seen_ HR_GUARDED_BY(driving_) = -1;  // a closed rank that the operation waited for

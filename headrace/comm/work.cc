@@ -20,6 +20,7 @@ constexpr base::Micros kSleepMost = std::chrono::seconds(1);
 
 void WorkState::complete(Result<void> how) {
   std::vector<std::function<void(const Result<void>&)>> then;
+  bool slept = false;
   {
     base::MutexLock lock(mutex);
     if (done()) {
@@ -27,9 +28,11 @@ void WorkState::complete(Result<void> how) {
     }
     outcome = std::move(how);
     then.swap(callbacks);
-    status.store(1, std::memory_order_release);
+    slept = status.exchange(1, std::memory_order_acq_rel) == 2;
   }
-  base::futex_wake_all(status);
+  if (slept) {
+    base::futex_wake_all(status);
+  }
   for (const auto& one : then) {
     one(outcome_when_done());
   }
@@ -38,6 +41,9 @@ void WorkState::complete(Result<void> how) {
 bool Work::done() const { return state_->done(); }
 
 Result<void> Work::wait(std::optional<std::chrono::milliseconds> limit) const {
+  if (state_->done()) {
+    return state_->outcome_when_done();
+  }
   const auto deadline = limit ? base::Deadline::in(*limit) : base::Deadline::never();
   while (!state_->done()) {
     if (deadline.passed()) {
@@ -48,7 +54,9 @@ Result<void> Work::wait(std::optional<std::chrono::milliseconds> limit) const {
                       describe(call.kind, call.op, call.dtype, call.count, call.root, call.name),
                       state_->sequence, limit->count())};
     }
-    base::futex_wait(state_->status, 0, std::min(kSleepMost, deadline.left()));
+    uint32_t under_way = 0;
+    state_->status.compare_exchange_strong(under_way, 2);
+    base::futex_wait(state_->status, 2, std::min(kSleepMost, deadline.left()));
   }
   return state_->outcome_when_done();
 }
@@ -64,6 +72,19 @@ void Work::on_done(std::function<void(const Result<void>&)> then) const {
   then(state_->outcome_when_done());
 }
 
-uint64_t Work::sequence() const { return state_->sequence; }
+Work Work::ended(uint64_t sequence) {
+  // One for all: nothing of it is asked for but that it is done. Never destroyed, for works may
+  // be used until the process ends.
+  static WorkState* const state = [] {
+    auto* made = new WorkState();
+    made->complete({});
+    return made;
+  }();
+  Work work(std::shared_ptr<WorkState>(std::shared_ptr<WorkState>(), state));  // counts nothing
+  work.sequence_ = sequence;
+  return work;
+}
+
+uint64_t Work::sequence() const { return sequence_.value_or(state_->sequence); }
 
 }  // namespace headrace::comm

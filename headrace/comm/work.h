@@ -22,6 +22,9 @@ class HR_API Work {
   Work() = default;
   explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
 
+  /// One that was done without an error before anybody could ask.
+  static Work ended(uint64_t sequence);
+
   bool valid() const { return state_ != nullptr; }
   bool done() const;
   /// Wait until it is done; its error, if it has one. With `limit`: `timeout` when that is over,
@@ -35,6 +38,7 @@ class HR_API Work {
 
  private:
   std::shared_ptr<WorkState> state_;
+  std::optional<uint64_t> sequence_;  // where it is not the state's
 };
 
 }  // namespace headrace::comm

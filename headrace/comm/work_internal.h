@@ -14,13 +14,13 @@
 
 namespace headrace::comm {
 
-/// `status` is what waiters sleep on: 0 under way, 1 done.
+/// `status` is what waiters sleep on: 0 under way, 1 done, 2 under way and somebody may sleep.
 struct WorkState {
   Call call;
   base::Deadline deadline = base::Deadline::never();
   uint64_t sequence = 0;
 
-  bool done() const { return status.load(std::memory_order_acquire) != 0; }
+  bool done() const { return status.load(std::memory_order_acquire) == 1; }
   /// End it; the first outcome counts.
   void complete(Result<void> how);
   const Result<void>& outcome_when_done() const HR_NO_THREAD_SAFETY_ANALYSIS { return outcome; }

@@ -194,6 +194,7 @@ Result<SpawnPlan> plan_of(ChildOptions& options, Plumbing* plumbing) {
     plan.limits.push_back({RLIMIT_DATA, static_cast<uint64_t>(options.memory_bytes_max)});
   }
   plan.nice = options.nice;
+  plan.cores = core_mask(options.cores);
   plan.die_with_parent = options.die_with_parent;
   plan.notice = options.notice;
   return plan;
@@ -286,6 +287,9 @@ bool Child::State::read_stream(Stream stream) {
     const ssize_t count = ::read(fd.get(), buffer, sizeof buffer);
     if (count > 0) {
       taken += count;
+      if (options.on_bytes) {
+        options.on_bytes(stream, {buffer, static_cast<size_t>(count)});
+      }
       splitter.feed({buffer, static_cast<size_t>(count)}, on_line);
     } else if (count == 0) {
       fd.reset();  // closing takes it out of the epoll set
@@ -404,6 +408,7 @@ Child::~Child() {
     return;
   }
   state_->options.on_line = nullptr;
+  state_->options.on_bytes = nullptr;
   const Result<Exit> end = stop("its owner let it go", Millis(0));
   if (!end.ok()) {
     base::log_warning("proc: " + end.error().message());

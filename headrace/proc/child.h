@@ -80,11 +80,14 @@ struct ChildOptions {
   Output err = {.to = Output::To::lines, .path = {}};
   /// Called from pump(), wait() and stop() for each line, without its end ("\n" or "\r\n").
   std::function<void(Stream stream, std::string_view line)> on_line;
+  /// The same bytes as they came, line ends and all; not bounded by `lines_bytes_max`.
+  std::function<void(Stream stream, std::string_view bytes)> on_bytes;
   int64_t line_bytes_max = int64_t{64} << 10;   ///< a longer line is cut there
   int64_t lines_bytes_max = int64_t{16} << 20;  ///< in all to `on_line`; later lines are counted
   std::vector<PassedFd> fds;                    ///< no other descriptor of ours reaches the child
 
   int threads = 0;               ///< > 0: OMP_NUM_THREADS and its like say so
+  std::vector<int> cores;        ///< to run on (sched_setaffinity); empty: those of ours
   int64_t memory_bytes_max = 0;  ///< > 0: private memory (RLIMIT_DATA); allocations above it fail
   int nice = 0;                  ///< added to ours
   std::vector<ResourceLimit> limits;

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -381,6 +382,33 @@ TEST_CASE("a memory limit makes large allocations fail") {
   CHECK(exit.code == 1);
   REQUIRE(!err.empty());
   CHECK(err[0].find("memory") != std::string::npos);
+}
+
+TEST_CASE("a child runs on the cores it is given") {
+  cpu_set_t ours;
+  REQUIRE(::sched_getaffinity(0, sizeof ours, &ours) == 0);
+  int last = -1;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    last = CPU_ISSET(core, &ours) ? core : last;
+  }
+  ChildOptions options = shell("grep Cpus_allowed_list /proc/self/status | cut -f2");
+  options.cores = {last};
+  Lines out;
+  CHECK(run(std::move(options), &out).ok());
+  CHECK(out == Lines{std::to_string(last)});
+}
+
+TEST_CASE("the bytes of a child come as they are, whatever its lines are") {
+  ChildOptions options = shell("printf 'a\\r\\nb\\rc'; printf '\\377' >&2");
+  std::string bytes[2];
+  options.on_bytes = [&bytes](Stream stream, std::string_view piece) {
+    bytes[static_cast<size_t>(stream)] += piece;
+  };
+  Lines out;
+  CHECK(run(std::move(options), &out).ok());
+  CHECK(bytes[0] == "a\r\nb\rc");
+  CHECK(bytes[1] == "\377");
+  CHECK(out.size() == 2);
 }
 
 TEST_CASE("resource limits and priority reach the child") {

@@ -42,7 +42,7 @@ constexpr auto& real_dup2 = ::dup2;
 constexpr auto& real_sigaction = ::sigaction;
 #endif
 
-enum class Step : uint8_t { none, parent, limits, priority, folder, descriptors, exec };
+enum class Step : uint8_t { none, parent, limits, priority, cores, folder, descriptors, exec };
 
 /// What the new process reads and writes in our memory while we wait for its exec (CLONE_VFORK).
 struct Launch {
@@ -53,6 +53,7 @@ struct Launch {
   std::vector<std::pair<int, int>>* fds = nullptr;
   const std::vector<ResourceLimit>* limits = nullptr;
   int nice = 0;
+  const std::vector<unsigned long>* cores = nullptr;
   bool die_with_parent = true;
   GroupNotice* notice = nullptr;
   pid_t parent = -1;
@@ -121,6 +122,11 @@ Step set_up(Launch& launch) {
       return Step::priority;
     }
   }
+  if (!launch.cores->empty() &&
+      ::syscall(SYS_sched_setaffinity, 0, launch.cores->size() * sizeof(unsigned long),
+                launch.cores->data()) != 0) {
+    return Step::cores;
+  }
   if (launch.folder != nullptr && ::chdir(launch.folder) != 0) {
     return Step::folder;
   }
@@ -164,6 +170,7 @@ Error launch_error(const Launch& launch, const SpawnPlan& plan) {
     case Step::parent: return Error{Errc::cancelled, what + ": this process is ending"};
     case Step::limits: return errno_error(launch.error_number, what + ": setting resource limits");
     case Step::priority: return errno_error(launch.error_number, what + ": setting the priority");
+    case Step::cores: return errno_error(launch.error_number, what + ": choosing its cores");
     case Step::folder: return errno_error(launch.error_number, what + " in folder " + plan.folder);
     case Step::descriptors:
       return errno_error(launch.error_number, what + ": handing over descriptors");
@@ -195,6 +202,7 @@ Result<Spawned> spawn_process(const SpawnPlan& plan) {
   launch.fds = &fds;
   launch.limits = &plan.limits;
   launch.nice = plan.nice;
+  launch.cores = &plan.cores;
   launch.die_with_parent = plan.die_with_parent;
   launch.notice = plan.notice;
   launch.parent = ::getpid();
@@ -260,6 +268,17 @@ std::vector<std::string> child_environment(const ChildOptions& options) {
     out.push_back(name + "=" + value);
   }
   return out;
+}
+
+std::vector<unsigned long> core_mask(const std::vector<int>& cores) {
+  constexpr size_t kBits = sizeof(unsigned long) * 8;
+  std::vector<unsigned long> mask;
+  for (const int core : cores) {
+    const auto at = static_cast<size_t>(std::max(core, 0));
+    mask.resize(std::max(mask.size(), at / kBits + 1));
+    mask[at / kBits] |= 1UL << (at % kBits);
+  }
+  return mask;
 }
 
 Result<std::string> find_program(const std::string& name,

@@ -22,6 +22,7 @@ struct SpawnPlan {
       fds;  ///< {ours, the child's}, with 0, 1 and 2 where not inherited
   std::vector<ResourceLimit> limits;
   int nice = 0;
+  std::vector<unsigned long> cores;  ///< a core_mask(); empty = ours
   bool die_with_parent = true;
   GroupNotice* notice = nullptr;
 };
@@ -36,6 +37,9 @@ Result<Spawned> spawn_process(const SpawnPlan& plan);
 
 /// Environment of the child: ours with the options applied; sorted, without doubles.
 std::vector<std::string> child_environment(const ChildOptions& options);
+
+/// Bits of sched_setaffinity(2), as many words as the highest core needs; empty for no cores.
+std::vector<unsigned long> core_mask(const std::vector<int>& cores);
 
 /// Path of the program `name`: itself with a slash in it, else found in `environment`'s PATH.
 Result<std::string> find_program(const std::string& name,

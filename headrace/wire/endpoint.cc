@@ -218,6 +218,22 @@ Result<base::Fd> Listener::accept(const base::Deadline& deadline) {
   }
 }
 
+namespace {
+
+Result<Endpoint> side_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
+  SocketAddress address;
+  address.bytes = sizeof address.storage;
+  if (ask(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0) {
+    return errno_error(errno, "asking for the address of a connection");
+  }
+  return endpoint_of(address);
+}
+
+}  // namespace
+
+Result<Endpoint> own_side(int fd) { return side_of(fd, &::getsockname); }
+Result<Endpoint> other_side(int fd) { return side_of(fd, &::getpeername); }
+
 std::string peer_text(int fd) {
   SocketAddress address;
   address.bytes = sizeof address.storage;

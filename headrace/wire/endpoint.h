@@ -104,6 +104,10 @@ HR_API Result<Connected> connect_first(std::span<const Endpoint> endpoints,
                                        const base::Deadline& deadline,
                                        const ConnectOptions& options = {});
 
+/// The two ends of a TCP connection: this machine's address as the peer sees it, and the peer's.
+HR_API Result<Endpoint> own_side(int fd);
+HR_API Result<Endpoint> other_side(int fd);
+
 /// Who is at the other end: "10.0.0.7:51234", or "unix:NAME (pid 12, user 1000)"; for messages.
 HR_API std::string peer_text(int fd);
 

@@ -13,6 +13,9 @@
 #include <charconv>
 #include <memory>
 
+#include "headrace/wire/endpoint.h"
+#include "headrace/wire/socket_internal.h"
+
 namespace headrace::wire {
 
 namespace {
@@ -99,6 +102,24 @@ Result<LocalAddresses> local_addresses() {
     (loopback ? out.loopback : out.network).push_back(std::move(address));
   }
   return out;
+}
+
+Result<bool> is_this_machine(const std::string& host, const base::Deadline& deadline) {
+  const Endpoint endpoint = Endpoint::tcp(host, 1);
+  if (endpoint.is_loopback()) {
+    return true;
+  }
+  HR_TRY(const auto own, local_addresses());
+  HR_TRY(const auto theirs, resolve(endpoint, deadline));
+  for (const SocketAddress& address : theirs) {
+    const Endpoint one = endpoint_of(address);
+    const auto is_it = [&](const LocalAddress& local) { return local.address == one.host; };
+    if (one.is_loopback() || std::any_of(own.network.begin(), own.network.end(), is_it) ||
+        std::any_of(own.loopback.begin(), own.loopback.end(), is_it)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 Result<InterfaceFilter> InterfaceFilter::parse(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/base/clock.h"
 #include "headrace/base/export.h"
 #include "headrace/base/result.h"
 
@@ -29,6 +30,10 @@ struct LocalAddresses {
 /// Link-local IPv6 addresses are left out: they mean something only with an interface's name, which
 /// differs from machine to machine.
 HR_API Result<LocalAddresses> local_addresses();
+
+/// Whether a host's name or address means this machine: one of its addresses, loopback included.
+/// `not_found` for a name that nobody knows, `timeout`.
+HR_API Result<bool> is_this_machine(const std::string& host, const base::Deadline& deadline);
 
 /// A choice of interfaces (HEADRACE_IFACE): a comma list of exact names ("eth0"), prefixes ("ib*"),
 /// addresses and networks ("10.1.0.0/16", "2001:db8::/32"). A ^ in front turns the whole list into

@@ -15,6 +15,7 @@
 
 #include "headrace/base/clock.h"
 #include "headrace/base/random.h"
+#include "headrace/wire/crypto_internal.h"
 #include "headrace/wire/socket_internal.h"
 
 namespace headrace::wire {
@@ -116,6 +117,10 @@ Result<Secret> Secret::read_descriptor(base::Fd fd) {
   Buffer buffer;
   HR_TRY(fill(fd.get(), what, &buffer));
   return secret_of(buffer, what);
+}
+
+Secret Secret::derive(std::string_view purpose) const {
+  return from_bytes(hmac_sha256(bytes_, {"headrace wire 1 derived secret", purpose}));
 }
 
 Result<void> Secret::write_file(const base::Path& path) const {

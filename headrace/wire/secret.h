@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 #include "headrace/base/export.h"
 #include "headrace/base/file.h"
@@ -36,6 +37,10 @@ class HR_API Secret {
   ~Secret();
   /// An equal one of its own.
   Secret copy() const { return from_bytes(bytes()); }
+
+  /// Another secret, which tells nothing of this one and is the same for everybody who knows this
+  /// one and the same purpose.
+  Secret derive(std::string_view purpose) const;
 
   /// Valid as long as the object is and has not been moved from.
   std::span<const std::byte, kBytes> bytes() const { return bytes_; }

@@ -2,8 +2,8 @@
 """Deep learning on data-lake data.
 
 Importing this package imports no framework; each one lives behind its own submodule. Collectives of
-arrays are here too (`headrace.init()`, `headrace.allreduce(array)`); their modules are imported when
-one of them is asked for.
+arrays are here too (`headrace.init()`, `headrace.allreduce(array)`); their modules are imported
+when one of them is asked for.
 """
 
 from importlib import import_module as _import_module
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         poll,
         synchronize,
     )
+    from headrace._run import run
     from headrace.common.basics import (
         Adasum,
         Average,
@@ -87,6 +88,7 @@ _LATER = {
         "broadcast_async grouped_allreduce reducescatter reducescatter_async"
     ),
     "headrace._collective": ("allgather_object barrier broadcast_object join poll synchronize"),
+    "headrace._run": "run",
     "headrace.common.basics": (
         "Adasum Average Max Min Product Sum cross_rank cross_size init is_homogeneous "
         "is_initialized local_rank local_size rank shutdown size start_timeline stop_timeline"
@@ -153,6 +155,7 @@ __all__ = [
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
+    "run",
     "shutdown",
     "size",
     "start_timeline",

@@ -27,7 +27,21 @@ Back = Callable[[Any], Any]
 Member = tuple[Any, ...]
 
 _DTYPES = frozenset(
-    "uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 bfloat16 float32 float64 bool".split()
+    [
+        "uint8",
+        "int8",
+        "uint16",
+        "int16",
+        "uint32",
+        "int32",
+        "uint64",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "bool",
+    ]
 )
 _COMPLEX = {"complex64": "float32", "complex128": "float64"}
 
@@ -52,7 +66,8 @@ class _Array(NamedTuple):
         shape = (work.rows, *self.numbers.shape[1:])
         if 0 in shape:
             return np.empty(shape, self.numbers.dtype)
-        return np.frombuffer(work.output, dtype=self.numbers.dtype).reshape(shape)
+        output: Any = work.output
+        return np.frombuffer(output, dtype=self.numbers.dtype).reshape(shape)
 
 
 def _taken(value: Any, kind: str, op: int | None = None) -> _Array:
@@ -201,7 +216,7 @@ def grouped_allreduce(
         raise ValueError("headrace.grouped_allreduce: the list of arrays is empty")
     outputs = [np.empty_like(one.numbers) for one in taken]
     base = scope.wire_name("allreduce", name)
-    rest = (native_op(op), prescale_factor, postscale_factor, 0, [])
+    rest: Member = (native_op(op), prescale_factor, postscale_factor, 0, [])
     members = [
         one.member(wire, output.ctypes.data, *rest)
         for wire, one, output in zip(member_names(base, len(taken)), taken, outputs, strict=True)

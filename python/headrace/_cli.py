@@ -14,12 +14,17 @@ def binary() -> Path:
     return Path(__file__).resolve().parent / "bin" / "headrace"
 
 
-def main() -> NoReturn:
+def run_main() -> NoReturn:
+    """`headracerun ...` is `headrace run ...`."""
+    main(["run", *sys.argv[1:]])
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Replace this process by the binary; it knows this interpreter by HEADRACE_PYTHON."""
     path = binary()
     os.environ.setdefault("HEADRACE_PYTHON", sys.executable)
     try:
-        os.execv(path, [str(path), *sys.argv[1:]])
+        os.execv(path, [str(path), *(sys.argv[1:] if arguments is None else arguments)])
     except OSError as error:
         sys.exit(
             f"headrace: {path} cannot be started: {error.strerror}; "

@@ -162,7 +162,8 @@ def _gather_bytes(scope: Scope, wire: str, data: bytes) -> list[bytes]:
     arguments = (wire, "uint8", [len(buffer)], address, 0)
     work = _waited(lambda: scope.named.submit("allgather", *arguments))
     del keep
-    every, parts, begin = memoryview(work.output), [], 0
+    output: Any = work.output
+    every, parts, begin = memoryview(output), [], 0
     for count in work.received_splits:
         parts.append(bytes(every[begin : begin + count]))
         begin += count

@@ -243,7 +243,8 @@ class Job:
         except Error as error:
             raise internal(error) from error
         del keep
-        return bytes(memoryview(work.output)).decode().splitlines()
+        output: Any = work.output
+        return bytes(memoryview(output)).decode().splitlines()
 
     def add_set(self, ranks: list[int]) -> int:
         """Make a process set, together with all ranks; its number."""
@@ -254,7 +255,7 @@ class Job:
             raise internal(error) from error
         number_ = self._next_set
         self._next_set += 1
-        named = work.take_new_set()
+        named: Any = work.take_new_set()
         self.sets[number_] = (ranks, None if named is None else Scope(number_, named))
         if named is not None and self._timeline is not None:
             named.set_timeline(self._timeline)

@@ -47,6 +47,7 @@ using release_gil = nb::call_guard<nb::gil_scoped_release>;
 
 // One per file; module.cc calls those that are there.
 void bind_comm(nb::module_& m);
+void bind_job(nb::module_& m);
 void bind_lake(nb::module_& m);
 void bind_forecast(nb::module_& m);
 void bind_forecast_network(nb::module_& m);

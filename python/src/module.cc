@@ -65,6 +65,9 @@ NB_MODULE(_native, m) {
 #ifdef HEADRACE_PYTHON_COMM
   hp::bind_comm(m);
 #endif
+#ifdef HEADRACE_PYTHON_JOB
+  hp::bind_job(m);
+#endif
 #ifdef HEADRACE_PYTHON_LAKE
   hp::bind_lake(m);
 #endif

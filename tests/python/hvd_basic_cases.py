@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from hvd_ranks import collect
 
 import headrace
 import headrace.torch as hvd
 from headrace.common.exceptions import HorovodInternalError
+from hvd_ranks import collect
 
 torch.set_num_threads(1)
 CASES, case = collect()
@@ -126,7 +126,8 @@ def reductions(rank: int, size: int) -> None:
                 assert hvd.allreduce_(mine, op=op) is mine
                 assert torch.equal(mine, result)
     # Integers: the mean is cut towards zero.
-    assert hvd.allreduce(torch.tensor([-3 if rank == 0 else 0, 3 if rank == 0 else 0])).tolist() == [
+    odd = torch.tensor([-3, 3]) if rank == 0 else torch.tensor([0, 0])
+    assert hvd.allreduce(odd).tolist() == [
         int(-3 / size), int(3 / size),
     ]  # fmt: skip
     # 16 bits: accumulated in 32, rounded once.

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 import torch._dynamo  # which optimizers import: once here, not in every rank
 import torch.nn.functional as functional
-from hvd_basic_cases import Doubled, raised, resident_kib
-from hvd_ranks import collect
 
 import headrace.torch as hvd
+from hvd_basic_cases import Doubled, raised, resident_kib
+from hvd_ranks import collect
 
 torch.set_num_threads(1)
 CASES, case = collect()
@@ -566,7 +566,7 @@ def states(rank: int, size: int) -> int:
             model = network()
             optimizer = make(list(model.parameters()))
             is_root = rank == root
-            if stepped == "all" or (stepped == "root") == is_root and stepped != "none":
+            if stepped == "all" or ((stepped == "root") == is_root and stepped != "none"):
                 for step in range(2 + is_root):
 
                     def closure(

@@ -69,6 +69,7 @@ bool ShmChunked::agree() {
     }
   }
   agreed_ = true;
+  state_.others_done = std::max(state_.others_done, sequence_);
   return true;
 }
 
@@ -114,9 +115,9 @@ void ShmChunked::put() {
       continue;
     }
     std::byte* slot = channel_.chunk_slot(channel_.rank(), base_ + put_, static_cast<int>(to));
-    if (plan_.reduces && call_.prescale != 1.0) {
-      scale_elements(call_.dtype, call_.prescale, piece.data + offset, slot,
-                     bytes / dtype_bytes(call_.dtype));
+    if (plan_.reduces && call().prescale != 1.0) {
+      scale_elements(call().dtype, call().prescale, piece.data + offset, slot,
+                     bytes / dtype_bytes(call().dtype));
     } else {
       std::memcpy(slot, piece.data + offset, bytes);
     }
@@ -134,9 +135,9 @@ void ShmChunked::reduce() {
   const std::byte* result = plan_.own.data + offset;
   std::byte* slot = plan_.publishes ? channel_.chunk_slot(rank, chunk, rank) : nullptr;
   if (plan_.reduces) {
-    if (call_.prescale != 1.0) {
-      scale_elements(call_.dtype, call_.prescale, result, scaled_.data(),
-                     bytes / dtype_bytes(call_.dtype));
+    if (call().prescale != 1.0) {
+      scale_elements(call().dtype, call().prescale, result, scaled_.data(),
+                     bytes / dtype_bytes(call().dtype));
       result = scaled_.data();
     }
     for (int r = 0; r < channel_.ranks(); ++r) {
@@ -144,8 +145,9 @@ void ShmChunked::reduce() {
     }
     // Into the slot, which the caches hold, and from there to the user's memory.
     std::byte* to = slot != nullptr ? slot : plan_.result.data + offset;
-    reduce_tree({.in = call_.dtype, .out = call_.dtype, .op = call_.op, .scale = call_.postscale},
-                sources_, to, bytes / dtype_bytes(call_.dtype));
+    reduce_tree(
+        {.in = call().dtype, .out = call().dtype, .op = call().op, .scale = call().postscale},
+        sources_, to, bytes / dtype_bytes(call().dtype));
     result = to;
   } else if (slot != nullptr) {
     std::memcpy(slot, result, bytes);
@@ -210,6 +212,7 @@ Step ShmChunked::step() {
     std::memcpy(channel_.line(channel_.rank(), sequence_).payload, &plan_.steps,
                 sizeof plan_.steps);
     announce();
+    channel_.ring_others();
     announced_ = true;
     moved = true;
   }

@@ -52,12 +52,12 @@ Error spread_failure(const ShmChannel& channel, int culprit, const Error& error)
 }
 
 ShmOperation::ShmOperation(const Call& call, ShmChannel& channel, ShmSetState& state)
-    : call_(call),
-      channel_(channel),
+    : channel_(channel),
       state_(state),
       sequence_(state.sequence++),
       flag_(flag_of(call, sequence_)),
-      flag_before_(std::exchange(state.last_flag[sequence_ & 1], flag_)) {}
+      flag_before_(std::exchange(state.last_flag[sequence_ & 1], flag_)),
+      call_(&call) {}
 
 bool ShmOperation::may_write() {
   // The line still says operation sequence - 2 to whoever has not ended that one.
@@ -83,17 +83,16 @@ bool ShmOperation::may_write() {
 void ShmOperation::announce() {
   Announcement& text = channel_.announcement(channel_.rank(), sequence_);
   text.sequence = sequence_;
-  text.count = call_.count;
-  text.kind = static_cast<uint8_t>(call_.kind);
-  text.op = static_cast<uint8_t>(call_.op);
-  text.dtype = static_cast<uint8_t>(call_.dtype);
-  text.root = call_.root;
-  const size_t letters = std::min(call_.name.size(), sizeof text.name - 1);
-  std::memcpy(text.name, call_.name.data(), letters);
+  text.count = call_->count;
+  text.kind = static_cast<uint8_t>(call_->kind);
+  text.op = static_cast<uint8_t>(call_->op);
+  text.dtype = static_cast<uint8_t>(call_->dtype);
+  text.root = call_->root;
+  const size_t letters = std::min(call_->name.size(), sizeof text.name - 1);
+  std::memcpy(text.name, call_->name.data(), letters);
   text.name[letters] = '\0';
   // Pairs with the acquire in look_at.
   channel_.line(channel_.rank(), sequence_).flag.store(flag_, std::memory_order_release);
-  channel_.ring_others();
 }
 
 Step ShmOperation::look_at(int other) {

@@ -30,6 +30,8 @@ class ShmOperation {
   virtual ~ShmOperation() = default;
   virtual Step step() = 0;
   const Error& error() const { return *error_; }
+  /// The call has moved.
+  void set_call(const Call& call) { call_ = &call; }
   /// The rank that the last step() which was `stuck` waited for.
   int missing() const { return missing_; }
 
@@ -38,13 +40,15 @@ class ShmOperation {
 
   /// The line and the small slot of this parity are free to be written.
   bool may_write();
-  /// Say that this rank is in this operation; what it put before is there for the others.
+  /// Say that this rank is in this operation; what it put before is there for the others. Who
+  /// announces rings them, at the latest before it gives up waiting for them.
   void announce();
   /// The flag of `other` is there and is ours. moved: yes. stuck: not yet. failed: another one.
   Step look_at(int other);
   Step mismatch(int other);
 
-  const Call& call_;
+  const Call& call() const { return *call_; }
+
   ShmChannel& channel_;
   ShmSetState& state_;
   const uint64_t sequence_;
@@ -52,17 +56,15 @@ class ShmOperation {
   const uint64_t flag_before_;
   std::optional<Error> error_;
   int missing_ = -1;
+
+ private:
+  const Call* call_;
 };
 
 /// Start the next operation of a set; all ranks do so in the same order. `call` and what it points
 /// at must outlive it, and it must end before the next one of the set starts.
 std::unique_ptr<ShmOperation> start_shm_operation(const Call& call, ShmChannel& channel,
                                                   ShmSetState& state);
-
-/// How long to look before sleeping; none where the ranks of a node outnumber its cores.
-struct SpinBudget {
-  uint32_t turns = 4000;
-};
 
 /// What the set failed with, when a rank has found that it must.
 std::optional<Error> failure_of(const ShmChannel& channel);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <numeric>
@@ -41,16 +42,22 @@ void copy_piece(std::byte* out, const std::byte* in, size_t bytes) {
 }  // namespace
 
 ShmSmall::ShmSmall(const Call& call, ShmChannel& channel, ShmSetState& state, size_t bytes)
-    : ShmOperation(call, channel, state), inline_(bytes <= kInlineBytes) {}
+    : ShmOperation(call, channel, state), inline_(bytes <= kInlineBytes), bytes_(bytes) {}
 
 bool ShmSmall::waits_for(int other) const {
-  switch (call_.kind) {
+  switch (call().kind) {
     case Kind::broadcast:
-    case Kind::scatter: return other == call_.root;
+    case Kind::scatter: return other == call().root;
     case Kind::reduce:
-    case Kind::gather: return call_.root == channel_.rank();
+    case Kind::gather: return call().root == channel_.rank();
     default: return true;
   }
+}
+
+bool ShmSmall::waits_for_all() const {
+  const Kind kind = call().kind;
+  return kind == Kind::barrier || kind == Kind::all_reduce || kind == Kind::all_gather ||
+         kind == Kind::reduce_scatter;
 }
 
 std::byte* ShmSmall::piece(int rank) const {
@@ -58,41 +65,44 @@ std::byte* ShmSmall::piece(int rank) const {
 }
 
 void ShmSmall::put() {
-  const uint64_t count = put_count(call_, channel_.rank(), channel_.ranks());
+  const uint64_t count = put_count(call(), channel_.rank(), channel_.ranks());
   std::byte* to = piece(channel_.rank());
-  if (is_reduction(call_.kind) && call_.prescale != 1.0) {
-    scale_elements(call_.dtype, call_.prescale, call_.in, to, count);
+  if (is_reduction(call().kind) && call().prescale != 1.0) {
+    scale_elements(call().dtype, call().prescale, call().in, to, count);
   } else {
-    copy_piece(to, call_.in, count * dtype_bytes(call_.dtype));
+    copy_piece(to, call().in, count * dtype_bytes(call().dtype));
   }
 }
 
 void ShmSmall::take() {
-  const size_t element = dtype_bytes(call_.dtype);
+  const size_t element = dtype_bytes(call().dtype);
   const int rank = channel_.rank();
   const int ranks = channel_.ranks();
-  if (is_reduction(call_.kind)) {
-    if (call_.kind == Kind::reduce && rank != call_.root) {
+  if (is_reduction(call().kind)) {
+    if (call().kind == Kind::reduce && rank != call().root) {
       return;
     }
-    const bool scatter = call_.kind == Kind::reduce_scatter;
-    const size_t offset = scatter ? sum_before(call_.counts, rank) * element : 0;
+    const bool scatter = call().kind == Kind::reduce_scatter;
+    const size_t offset = scatter ? sum_before(call().counts, rank) * element : 0;
     std::array<const std::byte*, kNodeRanksMax> sources;
     for (int r = 0; r < ranks; ++r) {
       sources[static_cast<size_t>(r)] = piece(r) + offset;
     }
-    reduce_tree({.in = call_.dtype, .out = call_.dtype, .op = call_.op, .scale = call_.postscale},
-                std::span(sources).first(static_cast<size_t>(ranks)), call_.out,
-                scatter ? call_.counts[static_cast<size_t>(rank)] : call_.count);
-  } else if (call_.kind == Kind::broadcast) {
-    copy_piece(call_.out, rank == call_.root ? call_.in : piece(call_.root), call_.count * element);
-  } else if (call_.kind == Kind::scatter) {
-    copy_piece(call_.out, piece(call_.root) + sum_before(call_.counts, rank) * element,
-               call_.counts[static_cast<size_t>(rank)] * element);
-  } else if (call_.kind == Kind::all_gather || (call_.kind == Kind::gather && rank == call_.root)) {
-    std::byte* to = call_.out;
+    reduce_tree(
+        {.in = call().dtype, .out = call().dtype, .op = call().op, .scale = call().postscale},
+        std::span(sources).first(static_cast<size_t>(ranks)), call().out,
+        scatter ? call().counts[static_cast<size_t>(rank)] : call().count);
+  } else if (call().kind == Kind::broadcast) {
+    copy_piece(call().out, rank == call().root ? call().in : piece(call().root),
+               call().count * element);
+  } else if (call().kind == Kind::scatter) {
+    copy_piece(call().out, piece(call().root) + sum_before(call().counts, rank) * element,
+               call().counts[static_cast<size_t>(rank)] * element);
+  } else if (call().kind == Kind::all_gather ||
+             (call().kind == Kind::gather && rank == call().root)) {
+    std::byte* to = call().out;
     for (int r = 0; r < ranks; ++r) {
-      const size_t bytes = call_.counts[static_cast<size_t>(r)] * element;
+      const size_t bytes = call().counts[static_cast<size_t>(r)] * element;
       copy_piece(to, piece(r), bytes);
       to += bytes;
     }
@@ -106,21 +116,37 @@ Step ShmSmall::step() {
     }
     put();
     announce();
+    channel_.expect_line(sequence_ + 1);
     announced_ = true;
   }
-  for (; next_ < channel_.ranks(); ++next_) {
-    if (next_ == channel_.rank() || !waits_for(next_)) {
-      continue;
-    }
-    const Step there = look_at(next_);
-    if (there != Step::moved) {
+  while (next_ < channel_.ranks()) {
+    const bool waits = next_ != channel_.rank() && waits_for(next_);
+    const Step there = waits ? look_at(next_) : Step::moved;
+    if (there == Step::moved) {
+      ++next_;
+    } else if (there == Step::stuck && !rung_) {
+      // Not before there is time for it: the fence of a ring waits until the flag has left this
+      // core, and whoever comes last can read the others' flags meanwhile.
+      channel_.ring_others();
+      rung_ = true;
+    } else {
       return there;
     }
   }
+  if (!inline_) {
+    channel_.expect_slot(sequence_ + 1, bytes_);
+  }
   take();
-  // Who waits for all others has seen them past the operation before.
   channel_.mine().done.store(static_cast<uint32_t>(sequence_ + 1), std::memory_order_release);
-  channel_.ring_others();
+  if (waits_for_all()) {
+    // All are in this operation, so past the one before; and nobody waits for the end of this one
+    // unless it is two operations ahead. It would see it at its next look, 50 ms later, if it went
+    // to sleep in the very moment in which this rank does not see it: no fence for that.
+    state_.others_done = std::max(state_.others_done, sequence_);
+    channel_.ring_others(rung_ ? Fence::no : Fence::yes);
+  } else {
+    channel_.ring_others();
+  }
   return Step::done;
 }
 

@@ -19,10 +19,13 @@ class ShmSmall : public ShmOperation {
   void put();
   void take();
   bool waits_for(int other) const;
+  bool waits_for_all() const;
   std::byte* piece(int rank) const;
 
   const bool inline_;
+  const size_t bytes_;
   bool announced_ = false;
+  bool rung_ = false;
   int next_ = 0;  // whom to look at; those below are there
 };
 

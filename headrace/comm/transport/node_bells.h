@@ -15,6 +15,7 @@ inline constexpr size_t kLineBytes = 64;
 struct alignas(kLineBytes) BellLine {
   std::atomic<uint32_t> sleepers;  ///< threads of this rank that sleep, or are about to
   std::atomic<uint32_t> rings;     ///< what they sleep on
+  std::atomic<uint32_t> core;      ///< 1 + where this rank waited last; 0: it has not yet
 };
 
 /// Wake whoever sleeps at the bell. `always`: also who is about to, without a fence before.
@@ -33,6 +34,8 @@ class NodeBells {
   static void fence();
   /// Wake the rank at `place` if it sleeps.
   void ring(int place) const { ring_bell(lines_[place], false); }
+  /// Whether the rank at `place` was last seen on the core of the calling thread.
+  bool shares_core_with(int place) const;
   /// Wake the sleeping threads of this rank.
   void ring_self() const { ring_bell(lines_[self_], true); }
 

@@ -17,6 +17,18 @@ constexpr size_t kAnnouncementsAt = kCallBellAt + sizeof(BellLine);
 static_assert(kAnnouncementsAt + 2 * sizeof(Announcement) <= kPageBytes);
 constexpr size_t kHeaderBytes = kPageBytes;  // the fault
 
+/// Fetch the line for writing. Does nothing where there is no such instruction.
+void fetch_to_write(const void* line) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
+#else
+  __builtin_prefetch(line, 1, 3);
+#endif
+}
+
+// As many lines as a core fetches at once.
+constexpr size_t kExpectedBytes = 16 * kLineBytes;
+
 size_t pages(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
 size_t bytes_of_rank(const ShmGeometry& geometry) {
@@ -87,8 +99,19 @@ bool ShmChannel::has_place(int place) const {
   return std::find(places_.begin(), places_.end(), place) != places_.end();
 }
 
-void ShmChannel::ring_others() const {
-  NodeBells::fence();
+void ShmChannel::expect_line(uint64_t sequence) const { fetch_to_write(&line(rank_, sequence)); }
+
+void ShmChannel::expect_slot(uint64_t sequence, size_t bytes) const {
+  const std::byte* slot = small_slot(rank_, sequence);
+  for (size_t at = 0; at < std::min(bytes, kExpectedBytes); at += kLineBytes) {
+    fetch_to_write(slot + at);
+  }
+}
+
+void ShmChannel::ring_others(Fence fence) const {
+  if (fence == Fence::yes) {
+    NodeBells::fence();
+  }
   for (int other = 0; other < geometry_.ranks; ++other) {
     if (other != rank_) {
       bells_.ring(places_[static_cast<size_t>(other)]);

@@ -67,6 +67,10 @@ struct alignas(kLineBytes) ProgressLine {
   std::atomic<uint32_t> called;   ///< operations that this rank has called the others to
 };
 
+/// Whether a sleeper is seen for sure that has begun to sleep before it could see what was
+/// published; without, it may sleep until its next look.
+enum class Fence : uint8_t { no, yes };
+
 /// View of the memory as one rank sees it. Owns nothing; any thread of the rank may read, one at a
 /// time may write.
 class ShmChannel {
@@ -91,9 +95,17 @@ class ShmChannel {
   /// contribution, for its own part the result.
   std::byte* chunk_slot(int rank, uint32_t chunk, int part) const;
 
+  /// This rank will soon write the line of the next operation, and its small slot as far as
+  /// `bytes`: have the core fetch them from where they were read last while there is time.
+  void expect_line(uint64_t sequence) const;
+  void expect_slot(uint64_t sequence, size_t bytes) const;
+
   /// Wake whoever of the others sleeps, after something was published.
-  void ring_others() const;
+  void ring_others(Fence fence = Fence::yes) const;
   bool has_place(int place) const;
+  bool shares_core_with(int rank) const {
+    return rank >= 0 && bells_.shares_core_with(places_[static_cast<size_t>(rank)]);
+  }
   const NodeBells& bells() const { return bells_; }
 
  private:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of tensors that return a handle; the waiting and differentiable forms stand on them."""
+"""Collectives of tensors that return a handle; those that wait stand on them."""
 
 from __future__ import annotations
 

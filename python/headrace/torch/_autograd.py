@@ -37,13 +37,16 @@ class Allreduce(torch.autograd.Function):  # type: ignore[misc]
         factors: tuple[float, float],
         process_set: ProcessSet,
     ) -> torch.Tensor:
-        ctx.arguments = (_backward_name(name), op, factors, process_set)
+        ctx.name, ctx.op = _backward_name(name), op
+        ctx.factors, ctx.process_set = factors, process_set
         return _async._allreduce(tensor, name, op, factors, process_set, False).synchronize()
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Grads:
-        _check_linear(ctx.arguments[1])
-        return _async._allreduce(gradient, *ctx.arguments, False).synchronize(), *[None] * 4
+        _check_linear(ctx.op)
+        rest = (ctx.name, ctx.op, ctx.factors, ctx.process_set, False)
+        handle = _async._allreduce(gradient, *rest)
+        return handle.synchronize(), *[None] * 4
 
 
 class GroupedAllreduce(torch.autograd.Function):  # type: ignore[misc]
@@ -58,14 +61,16 @@ class GroupedAllreduce(torch.autograd.Function):  # type: ignore[misc]
         process_set: ProcessSet,
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        ctx.arguments = (_backward_name(name), op, factors, process_set)
+        ctx.name, ctx.op = _backward_name(name), op
+        ctx.factors, ctx.process_set = factors, process_set
         start = _async.grouped_allreduce_call
         return tuple(start(tensors, name, op, factors, process_set, False).synchronize())
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Grads:
-        _check_linear(ctx.arguments[1])
-        handle = _async.grouped_allreduce_call(gradients, *ctx.arguments, False)
+        _check_linear(ctx.op)
+        rest = (ctx.name, ctx.op, ctx.factors, ctx.process_set, False)
+        handle = _async.grouped_allreduce_call(gradients, *rest)
         return *[None] * 4, *handle.synchronize()
 
 

@@ -18,7 +18,7 @@ from headrace.torch import _async, _tensors
 from headrace.torch.compression import Compressor, NoneCompressor
 
 if TYPE_CHECKING:
-    from headrace._native.comm import NamedTensor, NamedWork
+    from headrace._native.comm import NamedWork
 
 
 STRIDED = torch.strided
@@ -40,7 +40,7 @@ class Slot:
         self.group: Group | None = None
         self.sparse = False  # a sparse gradient was seen, here or on another rank
         self.remaining = 1  # backward passes until the reduction starts
-        self.tensor: NamedTensor | None = None  # prepared for `elements` of `dtype`
+        self.tensor: Any = None  # NamedTensor, prepared for `elements` of `dtype`
         self.dtype: torch.dtype | None = None
         self.elements = -1
         self.clear()
@@ -49,8 +49,8 @@ class Slot:
         """Forget what was under way."""
         self.started = False
         self.work: NamedWork | None = None
-        self.grad: torch.Tensor | None = None  # where the result goes
-        self.sent: torch.Tensor | None = None  # what the engine changes, at times the same
+        self.grad: Any = None  # the tensor where the result goes
+        self.sent: Any = None  # the tensor that the engine changes, at times the same
         self.context: Any = None  # of the compression
         self.wait_sparse: Callable[[], torch.Tensor] | None = None
 

@@ -31,7 +31,7 @@ def _named_tensors(params: Any) -> list[tuple[str, Any]]:
     if all(one is None or isinstance(one, torch.Tensor) for one in listed):
         return [(str(index), one) for index, one in enumerate(listed)]
     raise ValueError(
-        f"invalid params of type: {type(params)}; a dict, or tensors or pairs of a name and a tensor"
+        f"invalid params of type: {type(params)}; a dict, or tensors or pairs (name, tensor)"
     )
 
 

@@ -182,9 +182,10 @@ def grouped_allreduce_(
 ) -> list[torch.Tensor]:
     """Reduce tensors as one unit, in place."""
     factors = (prescale_factor, postscale_factor)
-    return grouped_allreduce_async_(
+    results: list[torch.Tensor] = grouped_allreduce_async_(
         tensors, None, name, chosen_op(average, op), *factors, process_set
     ).synchronize()
+    return results
 
 
 @opaque
@@ -252,7 +253,7 @@ def alltoall(
 
     Args:
         tensor: its first dimension is cut.
-        splits: rows for each rank of the set, a list or a one-dimensional tensor; None: equal parts.
+        splits: rows for each rank of the set, a list or a 1-D tensor; None: equal parts.
         name: matches the call with those of the other ranks.
         process_set: whose ranks take part.
 

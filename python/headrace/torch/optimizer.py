@@ -97,7 +97,7 @@ def _rebuilt(optimizer: torch.optim.Optimizer, mixin: type) -> Any:
     State, groups and options stay the same objects: schedulers made before go on working.
     """
     base = type(optimizer)
-    made_class = type(base.__name__, (mixin, base), {"__module__": base.__module__})
+    made_class: Any = type(base.__name__, (mixin, base), {"__module__": base.__module__})
     made = made_class.__new__(made_class)
     for name, value in vars(optimizer).items():
         # A method that is an attribute was put there for the old object, as schedulers do.
@@ -137,7 +137,7 @@ def _grouped(reducer: Reducer, groups: Any, process_set: ProcessSet) -> None:
     )
 
 
-def DistributedOptimizer(  # noqa: N802
+def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     compression: type[Compressor] = Compression.none,

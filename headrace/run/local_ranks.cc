@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/run/local_ranks.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <limits>
+#include <utility>
+
+namespace headrace::run {
+
+Result<std::unique_ptr<LocalRanks>> LocalRanks::make() {
+  HR_TRY(auto supervisor, proc::Supervisor::make());
+  return std::unique_ptr<LocalRanks>(new LocalRanks(std::move(supervisor)));
+}
+
+Result<void> LocalRanks::start(std::vector<RankStart> ranks) {
+  for (RankStart& start : ranks) {
+    proc::ChildOptions options;
+    options.argv = std::move(start.argv);
+    options.environment = std::move(start.variables);
+    options.empty_environment = start.whole_environment;
+    options.folder = start.folder;
+    options.cores = std::move(start.cores);
+    options.lines_bytes_max = std::numeric_limits<int64_t>::max();
+    options.on_bytes = [this, rank = start.rank](proc::Stream stream, std::string_view bytes) {
+      if (events_ != nullptr && events_->on_bytes) {
+        events_->on_bytes(rank, stream == proc::Stream::out ? Stream::out : Stream::err, bytes);
+      }
+    };
+    HR_TRY(const auto id, supervisor_.start(std::move(options)),
+           fmt::format("rank {}", start.rank));
+    ranks_.emplace(id, start.rank);
+  }
+  return {};
+}
+
+int LocalRanks::event_fd() const { return supervisor_.event_fd(); }
+short LocalRanks::wanted_events() const { return POLLIN; }
+Millis LocalRanks::pump_within() const { return Millis(60000); }
+
+Result<void> LocalRanks::pump(const RankEvents& events, bool want_output) {
+  if (!want_output) {
+    return {};  // output and ends come together
+  }
+  events_ = &events;
+  for (const proc::Supervisor::Ended& ended : supervisor_.poll(Millis(0))) {
+    const auto it = ranks_.find(ended.id);
+    const proc::Exit& exit = ended.exit;
+    const RankEnd end = {.rank = it->second,
+                         .pid = exit.pid,
+                         .code = exit.code,
+                         .signal = exit.signal,
+                         .ok = exit.ok(),
+                         .text = exit.text(),
+                         .wall_ms = exit.wall.count()};
+    ranks_.erase(it);
+    events.on_end(end);
+  }
+  events_ = nullptr;
+  return {};
+}
+
+void LocalRanks::stop(std::string_view reason, Millis grace) {
+  for (const auto& [id, rank] : ranks_) {
+    supervisor_.find(id)->begin_stop(reason, grace);
+  }
+}
+
+std::vector<int> LocalRanks::running() const {
+  std::vector<int> all;
+  for (const auto& [id, rank] : ranks_) {
+    all.push_back(rank);
+  }
+  return all;
+}
+
+}  // namespace headrace::run

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joining the job that the environment names, and the launcher's store for functions that are
+// called on ranks.
+#include "python/src/comm.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/environment.h"
+#include "headrace/comm/environment.h"
+#include "headrace/wire/secret.h"
+#include "headrace/wire/store_client.h"
+
+namespace headrace::python {
+
+namespace {
+
+namespace hc = headrace::comm;
+
+nb::tuple join(std::vector<int> ranks, double timeout, std::optional<double> start_timeout) {
+  hc::JoinOptions options;
+  options.ranks = std::move(ranks);
+  options.timeout = milliseconds_of(timeout);
+  if (start_timeout) {
+    options.start_timeout = milliseconds_of(*start_timeout);
+  }
+  std::optional<Result<hc::Joined>> joined;
+  {
+    const nb::gil_scoped_release release;
+    joined = hc::join_job(options);
+  }
+  hc::Joined value = or_throw(*std::move(joined));
+  return nb::make_tuple(nb::cast(ContextHolder(std::move(value.context))), value.place);
+}
+
+/// The launcher's store, for functions and results. The job's secret has been proved when it opens.
+class JobStore {
+ public:
+  static JobStore open(double timeout) {
+    const auto environment = or_throw(hc::read_job_environment(base::environment));
+    if (environment.starter != hc::Starter::headrace) {
+      throw Raised(Error{Errc::not_found, "run: this process was not started by headrace run"});
+    }
+    const auto secret = or_throw(wire::Secret::read_file(environment.secret_file));
+    return JobStore(or_throw(wire::StoreClient::connect(
+        {.endpoint = environment.store, .job_id = environment.job, .secret = &secret},
+        base::Deadline::in(milliseconds_of(timeout)))));
+  }
+  void set(const std::string& key, const nb::bytes& value, double timeout) {
+    const std::string_view bytes(value.c_str(), value.size());
+    const nb::gil_scoped_release release;
+    or_throw(client_.set(key, bytes, base::Deadline::in(milliseconds_of(timeout))));
+  }
+  nb::bytes get(const std::string& key, double timeout) {
+    std::string value;
+    {
+      const nb::gil_scoped_release release;
+      const auto deadline = base::Deadline::in(milliseconds_of(timeout));
+      or_throw(client_.wait(std::span(&key, 1), deadline));
+      value = or_throw(client_.get(key, deadline)).value_or("");
+    }
+    return nb::bytes(value.data(), value.size());
+  }
+
+ private:
+  explicit JobStore(wire::StoreClient client) : client_(std::move(client)) {}
+  wire::StoreClient client_;
+};
+
+}  // namespace
+
+void bind_job(nb::module_& parent) {
+  nb::module_ m = parent.attr("comm");
+  nb::class_<hc::Place>(m, "Place", "Where this process is among the ranks of its job.")
+      .def_ro("rank", &hc::Place::rank)
+      .def_ro("size", &hc::Place::size)
+      .def_ro("local_rank", &hc::Place::local_rank)
+      .def_ro("local_size", &hc::Place::local_size)
+      .def_ro("cross_rank", &hc::Place::cross_rank)
+      .def_ro("cross_size", &hc::Place::cross_size)
+      .def_ro("is_homogeneous", &hc::Place::is_homogeneous);
+  nb::class_<JobStore>(m, "JobStore", "The store of the launcher that started this process.")
+      .def_static("open", &JobStore::open, "timeout"_a = 30.0)
+      .def("set", &JobStore::set, "key"_a, "value"_a, "timeout"_a = 60.0)
+      .def("get", &JobStore::get, "key"_a, "timeout"_a = 60.0);
+  m.def("join", &join, "ranks"_a = std::vector<int>(), "timeout"_a = 1800.0,
+        "start_timeout"_a = nb::none(),
+        nb::sig("def join(ranks: Sequence[int] = [], timeout: float = 1800.0, start_timeout: float "
+                "| None = None) -> tuple[Context, Place]"),
+        "Become a rank of the job that the environment names.");
+}
+
+}  // namespace headrace::python

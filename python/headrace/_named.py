@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headrace import _joining
 from headrace._errors import Error, InvalidArgument
@@ -26,7 +26,7 @@ from headrace._settings import number, setting, switch, tell_unused
 from headrace.common.exceptions import HorovodInternalError
 
 if TYPE_CHECKING:
-    from headrace._native.comm import Context, NamedSet, NamedWork
+    from headrace._native.comm import Context, NamedSet, NamedWork, Place
 
 Finish = Callable[[list["NamedWork"]], Any]
 
@@ -165,28 +165,10 @@ def _keep_until_done(works: list[NamedWork], keep: Any) -> None:
         _orphans_limit = max(_ORPHANS_MIN, 2 * len(_orphans))
 
 
-class Place(NamedTuple):
-    """Where this process is among the ranks of its job."""
-
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
-    is_homogeneous: bool
-
-    @classmethod
-    def of(cls, every: list[list[int]], rank: int) -> Place:
-        """Of (node, local rank, local size) of all ranks."""
-        node, local, size = every[rank]
-        cross = sorted(other for other, place, _ in every if place == local)
-        sizes = {one for _, _, one in every}
-        return cls(local, size, cross.index(node), len(cross), len(sizes) == 1)
-
-
 class Job:
     """One life of the engine, from `init` to `shutdown`."""
 
-    def __init__(self, context: Context, place: Place | None) -> None:
+    def __init__(self, context: Context, place: Place) -> None:
         self.context = context
         stall_warn = (
             0.0 if switch("STALL_CHECK_DISABLE") else number("STALL_CHECK_TIME_SECONDS", 60)
@@ -209,24 +191,18 @@ class Job:
     def agree(
         self, sets: Sequence[Sequence[int]], check: Callable[[int], None] | None = None
     ) -> None:
-        """Tell each other where the ranks are, and make the process sets of `init`.
+        """Make the process sets of `init`, of which all ranks must have the same.
 
         Raises:
             HorovodInternalError: ranks have other process sets; on all of them.
         """
-        context = self.context
-        mine = {
-            "place": [context.node_rank, context.local_rank, context.local_size],
-            "sets": [sorted(one) for one in sets],
-        }
-        said = [json.loads(line) for line in self._gather_lines("init.places", json.dumps(mine))]
-        if self.place is None:
-            self.place = Place.of([one["place"] for one in said], self.world.rank)
+        mine = json.dumps([sorted(one) for one in sets])
+        said = [json.loads(line) for line in self._gather_lines("init.process_sets", mine)]
         for rank, one in enumerate(said):
-            if one["sets"] != said[0]["sets"]:
+            if one != said[0]:
                 raise HorovodInternalError(
                     "headrace: init(process_sets=...) differs between ranks: rank 0 has "
-                    f"{said[0]['sets']}, rank {rank} has {one['sets']}; give all ranks the same "
+                    f"{said[0]}, rank {rank} has {one}; give all ranks the same "
                     "sets in the same order"
                 )
         if check is not None:
@@ -344,7 +320,7 @@ def init(
         tell_unused()
         _generation += 1
         try:
-            made = Job(*_joining.join(_generation, ranks))
+            made = Job(*_joining.join(ranks))
         except InvalidArgument:
             raise
         except Error as error:

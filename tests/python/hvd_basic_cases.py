@@ -836,3 +836,21 @@ def timelines(rank: int, size: int) -> None:
     hvd.start_timeline(str(folder / "one.json"))
     hvd.shutdown()
     assert (folder / "one.json").exists() or rank != 0
+
+
+@case
+def part_of_the_world(rank: int, size: int) -> None:
+    """init(comm=[...]): some ranks of the launcher are the world, the others do without."""
+    others = [r for r in range(size) if r != 1]
+    if rank == 1:
+        raised(ValueError, lambda: hvd.init(comm=others))
+        hvd.init(comm=[1])
+        assert (hvd.size(), hvd.rank()) == (1, 0)
+    else:
+        hvd.init(comm=others)
+        assert (hvd.size(), hvd.rank()) == (size - 1, others.index(rank))
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == size - 1
+    hvd.shutdown()
+    hvd.init()
+    assert (hvd.size(), hvd.rank()) == (size, rank)
+    hvd.shutdown()

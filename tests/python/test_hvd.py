@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import STARTED
+from hvd_ranks import free_port
 
 HERE = Path(__file__).parent
 BASIC, OPTIMIZER = "hvd_basic_cases", "hvd_optimizer_cases"
@@ -27,7 +31,10 @@ OPTIMIZER_ON_TWO = (
 CASES = {
     (BASIC, 1): "queries reductions movements groups sparse refused_here gradients objects arrays",
     (BASIC, 2): ON_TWO,
-    (BASIC, 3): "sets joins reductions movements mismatches gradients an_exception killed arrays",
+    (BASIC, 3): (
+        "sets joins reductions movements mismatches gradients an_exception killed arrays "
+        "part_of_the_world"
+    ),
     (OPTIMIZER, 1): "as_one_process passes clipping scaler adasum states",
     (OPTIMIZER, 2): OPTIMIZER_ON_TWO,
     (OPTIMIZER, 3): "unused embeddings batch_norm uneven",
@@ -108,3 +115,68 @@ def test_a_gradient_that_differs_is_named(launch: Launch) -> None:
 def test_the_state_of_every_optimizer_is_sent_fresh_and_restored(launch: Launch) -> None:
     for _, seen in launch(OPTIMIZER, 2)["states"]:
         assert seen >= 60
+
+
+def run_script(python: Path, source_root: Path, size: int, words: list[Any]) -> list[str]:
+    """Standard output of each rank of a script."""
+    port = free_port()
+    variables = {**os.environ, "PYTHONPATH": str(source_root / "python"), "OMP_NUM_THREADS": "1"}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    processes = [
+        subprocess.Popen(
+            [python, *words],
+            env={**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    STARTED.extend(processes)
+    ended = [process.communicate(timeout=200) for process in processes]
+    for process, (_, errors) in zip(processes, ended, strict=True):
+        assert process.returncode == 0, errors[-4000:]
+        assert "leaked" not in errors
+    return [output for output, _ in ended]
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["", "--fp16-allreduce --batches-per-allreduce 2 --samples 510", "--use-adasum"],
+    ids=["plain", "compressed", "adasum"],
+)
+def test_an_old_script_trains_after_one_changed_line(
+    reference_python: Path, source_root: Path, options: str
+) -> None:
+    script = source_root / "examples/horovod_mnist.py"
+    ours = [line for line in script.read_text().splitlines() if "headrace." in line]
+    assert ours == ["import headrace.torch as hvd"]
+
+    first, second = run_script(reference_python, source_root, 2, [script, *options.split()])
+
+    assert second == ""
+    last = re.fullmatch(r"epoch 3: test loss [0-9.]+, accuracy ([0-9.]+) %", first.splitlines()[-1])
+    assert last is not None
+    assert float(last[1]) > 90
+
+
+def test_the_package_alone_is_light(source_root: Path) -> None:
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, headrace; headrace.allreduce is not None or 1\n"
+            "assert 'torch' not in sys.modules",
+        ],
+        env={**os.environ, "PYTHONPATH": str(source_root / "python")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    bare = "import sys, headrace; print(sorted(m for m in sys.modules if m in ('numpy', 'torch')))"
+    told = subprocess.run(
+        [sys.executable, "-c", bare], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert told.stdout == "[]\n"

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import _named
 from headrace._named import Adasum, Average, Max, Min, Product, Sum
 from headrace.common.process_sets import ProcessSet, check_new, register
+
+if TYPE_CHECKING:
+    from headrace._native.comm import Place
 
 __all__ = [
     "Adasum",
@@ -127,10 +130,8 @@ def is_homogeneous() -> bool:
     return _place().is_homogeneous
 
 
-def _place() -> _named.Place:
-    place = _named.job().place
-    assert place is not None
-    return place
+def _place() -> Place:
+    return _named.job().place
 
 
 def mpi_threads_supported() -> NoReturn:

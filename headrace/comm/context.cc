@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "headrace/base/pool.h"
+#include "headrace/comm/forks_internal.h"
 #include "headrace/comm/liveness_internal.h"
 #include "headrace/comm/process_set_internal.h"
 #include "headrace/comm/rendezvous_internal.h"
@@ -15,6 +16,7 @@
 namespace headrace::comm {
 
 struct Context::State {
+  ForkMark mark;
   Config config;
   Topology topology;
   std::vector<RankInfo> infos;
@@ -118,7 +120,7 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
   const NodeBells bells(reinterpret_cast<BellLine*>(memory.data()), topology.local_rank);
   std::byte* channel = memory.data() + bell_bytes(kNodeRanksMax);
   auto state =
-      std::unique_ptr<State>(new State{config, topology, infos, std::move(memory), spin, bells,
+      std::unique_ptr<State>(new State{{}, config, topology, infos, std::move(memory), spin, bells,
                                        std::make_shared<Progress>(bells, spin), nullptr, nullptr});
   std::vector<int> all(infos.size());
   std::iota(all.begin(), all.end(), 0);
@@ -138,7 +140,11 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
 }
 
 Context::Context(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Context::~Context() = default;
+Context::~Context() {
+  if (state_ != nullptr && state_->mark.forked()) {
+    static_cast<void>(state_.release());  // its threads and what it shares are the parent's
+  }
+}
 
 ProcessSet& Context::world() const { return *state_->world; }
 const Topology& Context::topology() const { return state_->topology; }
@@ -211,6 +217,10 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
   return state_->make_set(std::move(*memory).take_mapping(), data, std::move(world_ranks), rank);
 }
 
-void Context::fail(const Error& error) { state_->progress->fail_all(error); }
+void Context::fail(const Error& error) {
+  if (!state_->mark.forked()) {
+    state_->progress->fail_all(error);
+  }
+}
 
 }  // namespace headrace::comm

@@ -39,7 +39,8 @@ struct Topology {
 /// Membership in a job: made by all ranks together, closed by each for itself. A process may have
 /// several, one after the other or at once. Thread-safe but for init and close.
 ///
-/// After fork() the child must not use it; nothing of it runs there.
+/// In a child of fork() every call fails with `invalid_argument`, and closing it there changes
+/// nothing for the ranks.
 class HR_API Context {
  public:
   struct State;

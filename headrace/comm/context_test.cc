@@ -50,6 +50,40 @@ TEST_CASE("ranks that are processes meet, share memory and reduce") {
   }
 }
 
+TEST_CASE("a forked child of a rank is refused and disturbs nobody") {
+  const auto codes = run_ranks(2, [](Context& context) {
+    std::vector<float> values(100'000, 1.0F);
+    const Buffer buffer = {values.data(), values.size(), Dtype::f32};
+    Work pending;
+    if (context.world().rank() == 0) {
+      pending = context.world().all_reduce(buffer, Op::sum, {});
+    }
+    base::TestProcess child([&] {
+      const auto refused = [](const Result<void>& how) {
+        return !how.ok() && how.error().code() == Errc::invalid_argument;
+      };
+      if (!refused(context.world().barrier({.blocking = true}).wait()) ||
+          (pending.valid() && !pending.done() && !refused(pending.wait()))) {
+        return 1;
+      }
+      context.world().abort("a child must not");
+      context.~Context();  // as an interpreter does when it ends
+      return 0;
+    });
+    if (child.wait(seconds(20)) != 0) {
+      return 1;
+    }
+    if (context.world().rank() == 1) {
+      pending = context.world().all_reduce(buffer, Op::sum, {});
+    }
+    if (!pending.wait().ok() || values.back() != 2.0F) {
+      return 2;
+    }
+    return sum_of_ranks(context.world(), 10);
+  });
+  CHECK(codes == std::vector<int>{0, 0});
+}
+
 TEST_CASE("split makes sets by color and key, with operations of their own") {
   const auto codes = run_ranks(5, [](Context& context) {
     const int rank = context.world().rank();

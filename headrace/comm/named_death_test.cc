@@ -111,6 +111,25 @@ TEST_CASE("a rank that ends early in order ends the others' operations, with its
   CHECK(codes == std::vector<int>(3, 0));
 }
 
+TEST_CASE("a forked child of a rank is refused and disturbs nobody") {
+  const auto codes = run_named(2, [](int, NamedSet& set) {
+    Tensor tensor("x");
+    base::TestProcess child([&] {
+      const auto refused = tensor.submit(set);
+      if (refused.ok() || refused.error().code() != Errc::invalid_argument || set.join().ok()) {
+        return 1;
+      }
+      set.~NamedSet();  // as an interpreter does when it ends
+      return 0;
+    });
+    if (child.wait(seconds(20)) != 0) {
+      return 1;
+    }
+    return tensor.submit(set)->wait(seconds(10)).ok() && tensor.values[0] == 2.0F ? 0 : 2;
+  });
+  CHECK(codes == std::vector<int>{0, 0});
+}
+
 TEST_CASE("a rank that stops for a while is late, not dead") {
   const auto codes = run_named(2, [](int rank, NamedSet& set) {
     Tensor tensor("x", 100'000);

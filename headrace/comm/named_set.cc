@@ -105,6 +105,9 @@ Result<void> NamedWork::wait(std::optional<std::chrono::milliseconds> limit) con
   if (state_->done()) {
     return state_->outcome;
   }
+  if (state_->mark.forked()) {
+    return forked_error();
+  }
   state_->doorbell->begin_wait();
   while (!state_->done() && !deadline.passed()) {
     base::futex_wait(state_->status, 0, std::min(kSleepMost, deadline.left()));
@@ -132,7 +135,13 @@ std::unique_ptr<NamedSet> NamedSet::make(Context& context, std::unique_ptr<Proce
 }
 
 NamedSet::NamedSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
-NamedSet::~NamedSet() { shutdown("closed"); }
+NamedSet::~NamedSet() {
+  if (state_->mark.forked()) {
+    static_cast<void>(state_.release());  // its thread and what it shares are the parent's
+  } else {
+    shutdown("closed");
+  }
+}
 
 int NamedSet::rank() const { return state_->set->rank(); }
 int NamedSet::size() const { return state_->set->size(); }
@@ -182,6 +191,9 @@ void NamedSet::set_timeline(std::shared_ptr<Timeline> timeline) {
 }
 
 void NamedSet::shutdown(std::string_view reason, std::chrono::milliseconds most) {
+  if (state_->mark.forked()) {
+    return;
+  }
   {
     base::MutexLock lock(state_->mutex);
     if (state_->ended) {
@@ -199,6 +211,9 @@ void NamedSet::shutdown(std::string_view reason, std::chrono::milliseconds most)
 }
 
 Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> calls) {
+  if (mark.forked()) {
+    return forked_error();
+  }
   std::vector<NamedPending> states;
   for (NamedCall& call : calls) {
     auto state = std::make_shared<NamedState>();
@@ -243,6 +258,9 @@ Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> call
 }
 
 Result<NamedWork> NamedSet::State::push_join() {
+  if (mark.forked()) {
+    return forked_error();
+  }
   auto state = std::make_shared<NamedState>();
   state->call.tensor = std::make_shared<const NamedTensor>(NamedTensor{"join", {}, {}});
   state->doorbell = doorbell;

@@ -11,6 +11,7 @@
 
 #include "headrace/base/clock.h"
 #include "headrace/base/thread.h"
+#include "headrace/comm/forks_internal.h"
 #include "headrace/comm/named_set.h"
 #include "headrace/comm/named_trace_internal.h"
 #include "headrace/comm/negotiate/negotiator.h"
@@ -38,6 +39,7 @@ class Doorbell {
 struct NamedState {
   NamedCall call;
   std::shared_ptr<Doorbell> doorbell;
+  const ForkMark mark;
   std::atomic<uint32_t> status = 0;
 
   // Written by the engine before status is 1, read by others after.
@@ -91,6 +93,7 @@ struct NamedSet::State {
   /// "SHM_ALLREDUCE"
   std::string transfer_name(NamedKind kind) const;
 
+  const ForkMark mark;
   Context& context;
   std::unique_ptr<ProcessSet> set;
   const NamedOptions options;

@@ -76,7 +76,9 @@ Work failed_work(Call call, Error error) {
 ProcessSet::ProcessSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 ProcessSet::~ProcessSet() {
-  if (state_ != nullptr) {
+  if (state_ != nullptr && state_->mark.forked()) {
+    static_cast<void>(state_.release());  // its threads and what it shares are the parent's
+  } else if (state_ != nullptr) {
     state_->queue->close();
     state_->progress->remove(state_->queue.get());
   }
@@ -88,6 +90,9 @@ std::span<const int> ProcessSet::world_ranks() const { return state_->world_rank
 
 Work ProcessSet::State::submit(Call&& call, const Options& options) {
   const auto ranks = static_cast<int>(world_ranks.size());
+  if (mark.forked()) {
+    return failed_work(std::move(call), forked_error());
+  }
   if (call.root < 0 || call.root >= ranks) {
     const int root = call.root;
     Error error = bad(call, fmt::format("root {} is not in [0, {})", root, ranks));
@@ -292,6 +297,9 @@ std::optional<Error> ProcessSet::failure() const { return state_->queue->failure
 bool ProcessSet::closed(int rank) const { return state_->queue->closed(rank); }
 
 void ProcessSet::abort(std::string_view reason) {
+  if (state_->mark.forked()) {
+    return;
+  }
   state_->queue->fail(
       {Errc::cancelled, fmt::format("comm: rank {} aborted the process set: {}", rank(), reason)});
 }

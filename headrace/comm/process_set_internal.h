@@ -6,12 +6,14 @@
 #include <memory>
 #include <vector>
 
+#include "headrace/comm/forks_internal.h"
 #include "headrace/comm/process_set.h"
 #include "headrace/comm/progress_internal.h"
 
 namespace headrace::comm {
 
 struct ProcessSet::State {
+  ForkMark mark;
   std::shared_ptr<SetQueue> queue;
   std::shared_ptr<Progress> progress;  // outlives the context's own pointer while sets exist
   std::vector<int> world_ranks;

@@ -46,6 +46,9 @@ Result<void> Work::wait(std::optional<std::chrono::milliseconds> limit) const {
   }
   const auto deadline = limit ? base::Deadline::in(*limit) : base::Deadline::never();
   while (!state_->done()) {
+    if (state_->mark.forked()) {
+      return forked_error();
+    }
     if (deadline.passed()) {
       const Call& call = state_->call;
       return Error{
@@ -62,6 +65,9 @@ Result<void> Work::wait(std::optional<std::chrono::milliseconds> limit) const {
 }
 
 void Work::on_done(std::function<void(const Result<void>&)> then) const {
+  if (state_->mark.forked()) {
+    return;  // whoever held the mutex when it was forked does not run here
+  }
   {
     base::MutexLock lock(state_->mutex);
     if (!state_->done()) {

@@ -10,6 +10,7 @@
 #include "headrace/base/clock.h"
 #include "headrace/base/thread.h"
 #include "headrace/comm/algo/call.h"
+#include "headrace/comm/forks_internal.h"
 #include "headrace/comm/work.h"
 
 namespace headrace::comm {
@@ -25,6 +26,7 @@ struct WorkState {
   void complete(Result<void> how);
   const Result<void>& outcome_when_done() const HR_NO_THREAD_SAFETY_ANALYSIS { return outcome; }
 
+  const ForkMark mark;
   std::atomic<uint32_t> status = 0;
   base::Mutex mutex;
   Result<void> outcome HR_GUARDED_BY(mutex);  // never changes once status is 1

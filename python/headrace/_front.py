@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import atexit
+import itertools
+import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -29,17 +31,20 @@ class Waiter:
 
     def __init__(self) -> None:
         self._completions = comm.Completions()
-        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        # Reentrant: the garbage collector may end a work, which watches it, in any line here.
+        self._lock = threading.RLock()
         self._callbacks: dict[int, Then] = {}
-        self._next = 0
+        self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
 
     def watch(self, work: Work, then: Then) -> None:
         """Call `then` on the waiter's thread, with the error of `work` or None, once it ended."""
+        if os.getpid() != self._pid:  # a forked child has no such thread, and maybe taken locks
+            return
+        number = next(self._numbers)
+        self._callbacks[number] = then
         with self._lock:
-            number = self._next
-            self._next += 1
-            self._callbacks[number] = then
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="headrace-waiter", daemon=True
@@ -48,19 +53,23 @@ class Waiter:
                 atexit.register(self.close)
         work.notify(self._completions, number)
 
+    def here(self) -> bool:
+        """This is the thread itself: nothing that it waits for is told by a callback."""
+        return self._thread is threading.current_thread()
+
     def close(self) -> None:
         """End the thread; works that end later call nobody."""
+        if os.getpid() != self._pid:
+            return
         atexit.unregister(self.close)
         self._completions.close()
-        if self._thread is not None:
+        if self._thread is not None and not self.here():
             self._thread.join(5.0)
 
     def _run(self) -> None:
         while True:
             ended = self._completions.take(3600.0)
             for number, error in ended:
-                with self._lock:
-                    then = self._callbacks.pop(number)
-                then(error)
+                self._callbacks.pop(number)(error)
             if not ended and self._completions.closed():
                 return

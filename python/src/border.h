@@ -27,6 +27,9 @@ class Raised final : public std::exception {
   Error error_;
 };
 
+/// An instance of the class of headrace._errors that has its code, with its origin. Needs the GIL.
+nb::object exception_of(const Error& error);
+
 /// The value, or a Python exception.
 template <typename T>
 T or_throw(Result<T> result) {

@@ -4,13 +4,10 @@
 
 #include "python/src/border.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "headrace/comm/context.h"
@@ -27,25 +24,13 @@ inline std::optional<std::chrono::milliseconds> optional_milliseconds(
   return seconds ? std::optional(milliseconds_of(*seconds)) : std::nullopt;
 }
 
-inline nb::object exception_of(const Error& error) {
-  const nb::object errors = nb::module_::import_("headrace._errors");
-  const nb::object type = errors.attr("BY_CODE")[std::string(errc_name(error.code())).c_str()];
-  return type(error.message());
-}
-
 /// Something with threads, for an object of Python to hold. It goes without the GIL, for a thread
-/// that it waits for may be about to take that; and not at all in a forked child, which has none
-/// of the threads.
+/// that it waits for may be about to take that.
 template <class T>
 class Held {
  public:
   Held() = default;
-  explicit Held(std::unique_ptr<T> value)
-      : value_(value.release(), [owner = ::getpid()](T* one) {
-          if (::getpid() == owner) {
-            delete one;
-          }
-        }) {}
+  explicit Held(std::unique_ptr<T> value) : value_(std::move(value)) {}
   Held(Held&&) noexcept = default;
   Held(const Held&) = default;
   Held& operator=(Held&& other) noexcept {

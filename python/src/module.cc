@@ -9,13 +9,11 @@
 
 namespace headrace::python {
 
-namespace {
-
-void raise(const Error& error) {
+nb::object exception_of(const Error& error) {
   const nb::object errors = nb::module_::import_("headrace._errors");
   const std::string code(errc_name(error.code()));
   const nb::object type = errors.attr("BY_CODE")[code.c_str()];
-  const nb::object exception = type(error.message());
+  nb::object exception = type(error.message());
   if (error.origin().has_value()) {
     nb::dict origin;
     origin["rank"] = error.origin()->rank;
@@ -24,7 +22,14 @@ void raise(const Error& error) {
     origin["exit"] = error.origin()->exit;
     exception.attr("origin") = origin;
   }
-  PyErr_SetObject(type.ptr(), exception.ptr());
+  return exception;
+}
+
+namespace {
+
+void raise(const Error& error) {
+  const nb::object exception = exception_of(error);
+  PyErr_SetObject(exception.type().ptr(), exception.ptr());
 }
 
 void translate(const std::exception_ptr& pointer, void* /*payload*/) {

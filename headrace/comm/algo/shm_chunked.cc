@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -9,8 +11,14 @@ namespace headrace::comm {
 
 namespace {
 
-// Results this large are not read again before they leave the caches.
-constexpr size_t kPastCachesBytes = size_t{8} << 20;
+/// Results of all ranks together that are larger leave the caches before they are read again.
+size_t last_cache_bytes() {
+  // Some machines tell the cache of a whole socket, of which a job has a part.
+  constexpr int64_t kMost = int64_t{32} << 20;
+  constexpr int64_t kUnknown = int64_t{16} << 20;
+  static const int64_t told = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return static_cast<size_t>(told > 0 ? std::min(told, kMost) : kUnknown);
+}
 
 /// Bytes [offset, offset + limit) of a piece, cut to what there is.
 size_t part_of(size_t bytes, size_t offset, size_t limit) {
@@ -24,8 +32,9 @@ ShmChunked::ShmChunked(const Call& call, ShmChannel& channel, ShmSetState& state
       plan_(plan_exchange(call, channel.rank(), channel.ranks(), channel.geometry().chunk_bytes)),
       base_(state.chunks),
       steps_(plan_.steps),
-      past_caches_(plan_.steps * plan_.chunk_bytes * static_cast<size_t>(channel.ranks()) >
-                   kPastCachesBytes) {
+      past_caches_(plan_.steps * plan_.chunk_bytes * static_cast<size_t>(channel.ranks()) *
+                       static_cast<size_t>(channel.ranks()) >
+                   last_cache_bytes()) {
   if (plan_.reduces) {
     sources_.resize(static_cast<size_t>(channel.ranks()));
     if (call.prescale != 1.0) {

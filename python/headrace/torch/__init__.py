@@ -39,6 +39,7 @@ from headrace.common.util import (
     split_list,
 )
 from headrace.torch import compression, functions, mpi_ops, optimizer, sync_batch_norm
+from headrace.torch._extras import bf16_hook, monitored_barrier
 from headrace.torch._process_group import HeadraceProcessGroup
 from headrace.torch.compression import Compression, Compressor
 from headrace.torch.functions import (
@@ -63,6 +64,7 @@ __all__ = [
     "SyncBatchNorm",
     "add_process_set",
     "allgather_object",
+    "bf16_hook",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
@@ -72,6 +74,7 @@ __all__ = [
     "functions",
     "global_process_set",
     "gpu_available",
+    "monitored_barrier",
     "mpi_ops",
     "num_rank_is_power_2",
     "optimizer",

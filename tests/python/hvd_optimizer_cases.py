@@ -734,3 +734,92 @@ def long_run(rank: int, size: int) -> None:
     assert grown < 4_000, grown
     equal_on_all(model)
     hvd.shutdown()
+
+
+class Odd(torch.nn.Module):
+    """Parameters of several types and layouts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.conv = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
+        self.brief = torch.nn.Parameter(torch.ones(5, dtype=torch.bfloat16))
+        self.wide = torch.nn.Parameter(torch.ones(2, 3, dtype=torch.float64).t())
+        self.wave = torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))
+        self.fixed = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+        self.scalar = torch.nn.Parameter(torch.tensor(2.0))
+        self.empty = torch.nn.Parameter(torch.ones(0, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        picture = x.view(1, 3, 3, 3).contiguous(memory_format=torch.channels_last)
+        value = self.conv(picture).square().mean() * self.scalar + self.empty.sum()
+        value = (
+            value + (self.wide * x[:2].double()).sum().float() + self.brief.float().square().sum()
+        )
+        return value + (self.wave * x[:2]).abs().square().sum() + self.fixed.sum()
+
+
+@case
+def odd_parameters(rank: int, size: int) -> None:
+    hvd.init()
+    data = [torch.linspace(r, r + 1, 27) for r in range(size)]
+    for options in ({}, {"groups": 1}, {"compression": hvd.Compression.bf16}):
+        model, plain = Odd(), Odd()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters(), **options
+        )
+        reference = torch.optim.SGD(plain.parameters(), lr=0.01)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(data[rank]).backward()
+            optimizer.step()
+            reference.zero_grad()
+            (sum(plain(one) for one in data) / size).backward()
+            reference.step()
+        tolerance = 2e-2 if "compression" in options else 1e-5
+        for (name, p), q in zip(model.named_parameters(), plain.parameters(), strict=True):
+            loose = 2e-2 if p.dtype == torch.bfloat16 else tolerance
+            assert torch.allclose(p, q, rtol=loose, atol=loose), (options, name)
+    hvd.shutdown()
+
+
+@case
+def in_sets(rank: int, size: int) -> None:
+    """3 ranks: the first and the last train together, and the middle one alone beside them."""
+    ends = hvd.ProcessSet([0, size - 1])
+    hvd.init(process_sets=[ends])
+    model = network()
+    optimizer = hvd.DistributedOptimizer(
+        sgd(model.parameters()), model.named_parameters(), process_set=ends, groups=2
+    )
+    plain = network()
+    reference = sgd(plain.parameters())
+    for step in range(3):
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        optimizer.step()
+        reference.zero_grad()
+        ranks = [0, size - 1] if ends.included() else [rank]
+        (sum(loss_of(plain, r, step) for r in ranks) / len(ranks)).backward()
+        reference.step()
+        close(model, plain)
+    hvd.shutdown()
+
+
+@case
+def after_another_init(rank: int, size: int) -> None:
+    """An optimizer outlives the engine: its names are told to the next one."""
+    model = network()
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    for cycle in range(3):
+        if cycle:
+            hvd.init()
+        optimizer.zero_grad()
+        loss_of(model, rank, cycle).backward()
+        optimizer.step()
+        equal_on_all(model)
+        hvd.barrier()
+        hvd.shutdown()
+    if size > 1:
+        raised(RuntimeError, lambda: loss_of(model, rank, 0).backward(), "comm:")

@@ -27,7 +27,7 @@ ON_TWO = (
 )
 OPTIMIZER_ON_TWO = (
     "as_one_process stays_what_it_was arguments passes unused clipping scaler gan embeddings "
-    "adasum states batch_norm uneven wrong_gradient long_run"
+    "adasum states batch_norm uneven wrong_gradient long_run odd_parameters after_another_init"
 )
 CASES = {
     (BASIC, 1): "queries reductions movements groups sparse refused_here gradients objects arrays",
@@ -38,7 +38,7 @@ CASES = {
     ),
     (OPTIMIZER, 1): "as_one_process passes clipping scaler adasum states",
     (OPTIMIZER, 2): OPTIMIZER_ON_TWO,
-    (OPTIMIZER, 3): "unused embeddings batch_norm uneven",
+    (OPTIMIZER, 3): "unused embeddings batch_norm uneven in_sets",
     (OPTIMIZER, 4): "adasum",
 }
 
@@ -118,7 +118,9 @@ def test_the_state_of_every_optimizer_is_sent_fresh_and_restored(launch: Launch)
         assert seen >= 60
 
 
-def run_script(python: Path, source_root: Path, size: int, words: list[Any]) -> list[str]:
+def run_script(
+    python: Path, source_root: Path, size: int, words: list[Any], codes: tuple[int, ...] = (0, 0)
+) -> list[str]:
     """Standard output of each rank of a script."""
     port = free_port()
     variables = {**os.environ, "PYTHONPATH": str(source_root / "python"), "OMP_NUM_THREADS": "1"}
@@ -135,8 +137,8 @@ def run_script(python: Path, source_root: Path, size: int, words: list[Any]) -> 
     ]
     STARTED.extend(processes)
     ended = [process.communicate(timeout=200) for process in processes]
-    for process, (_, errors) in zip(processes, ended, strict=True):
-        assert process.returncode == 0, errors[-4000:]
+    for process, code, (_, errors) in zip(processes, codes, ended, strict=True):
+        assert process.returncode == code, errors[-4000:]
         assert "leaked" not in errors
     return [output for output, _ in ended]
 
@@ -181,3 +183,28 @@ def test_the_package_alone_is_light(source_root: Path) -> None:
         [sys.executable, "-c", bare], capture_output=True, text=True, timeout=60, check=True
     )
     assert told.stdout == "[]\n"
+
+
+def test_an_uncaught_exception_of_a_script_reaches_the_others(
+    reference_python: Path, source_root: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "import headrace.torch as hvd\n"
+        "hvd.init()\n"
+        "hvd.allreduce(torch.ones(1))\n"
+        "try:\n"
+        "    if hvd.rank() == 0:\n"
+        "        hvd.allreduce(torch.ones(1), name='lonely')\n"
+        "except hvd.HorovodInternalError as error:\n"
+        "    print(error)\n"
+        "if hvd.rank() == 1:\n"
+        "    {}['learning_rate']\n"
+    )
+
+    first, _ = run_script(reference_python, source_root, 2, [script], codes=(0, 1))
+
+    assert "rank 1" in first
+    assert "KeyError: 'learning_rate'" in first
+    assert "train.py:11" in first

@@ -165,23 +165,30 @@ def _keep_until_done(works: list[NamedWork], keep: Any) -> None:
         _orphans_limit = max(_ORPHANS_MIN, 2 * len(_orphans))
 
 
+def _engine_options() -> dict[str, Any]:
+    """What the environment says of the engine, as `Context.named` takes it.
+
+    Raises:
+        ValueError: a variable is no number.
+    """
+    stall_warn = 0.0 if switch("STALL_CHECK_DISABLE") else number("STALL_CHECK_TIME_SECONDS", 60)
+    return {
+        "cycle_time": number("CYCLE_TIME", 1.0) / 1e3,
+        "fusion_bytes": int(number("FUSION_THRESHOLD", 128 << 20)),
+        "cache_capacity": max(0, int(number("CACHE_CAPACITY", 1024))),
+        "group_fusion": not switch("DISABLE_GROUP_FUSION"),
+        "stall_warn": stall_warn,
+        "stall_fail": number("STALL_SHUTDOWN_TIME_SECONDS", 0) if stall_warn else 0.0,
+        "join_active": (setting("JOIN_AVERAGE") or "").lower() == "active",
+    }
+
+
 class Job:
     """One life of the engine, from `init` to `shutdown`."""
 
-    def __init__(self, context: Context, place: Place) -> None:
+    def __init__(self, context: Context, place: Place, options: dict[str, Any]) -> None:
         self.context = context
-        stall_warn = (
-            0.0 if switch("STALL_CHECK_DISABLE") else number("STALL_CHECK_TIME_SECONDS", 60)
-        )
-        named = context.named(
-            cycle_time=number("CYCLE_TIME", 1.0) / 1e3,
-            fusion_bytes=int(number("FUSION_THRESHOLD", 128 << 20)),
-            cache_capacity=max(0, int(number("CACHE_CAPACITY", 1024))),
-            group_fusion=not switch("DISABLE_GROUP_FUSION"),
-            stall_warn=stall_warn,
-            stall_fail=number("STALL_SHUTDOWN_TIME_SECONDS", 0) if stall_warn else 0.0,
-            join_active=(setting("JOIN_AVERAGE") or "").lower() == "active",
-        )
+        named = context.named(**options)
         self.world = Scope(0, named)
         self.sets: dict[int, tuple[list[int], Scope | None]] = {0: (self.world.ranks, self.world)}
         self._next_set = 1
@@ -318,9 +325,10 @@ def init(
         if _job is not None:
             return _job
         tell_unused()
+        options = _engine_options()
         _generation += 1
         try:
-            made = Job(*_joining.join(ranks))
+            made = Job(*_joining.join(ranks), options)
         except InvalidArgument:
             raise
         except Error as error:

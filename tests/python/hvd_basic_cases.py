@@ -801,6 +801,16 @@ def arrays(rank: int, size: int) -> None:
             return ours.__dlpack_device__()
 
     assert np.array_equal(headrace.allreduce(Exporter()), mean)
+
+    class Owner:  # of a namespace that makes its own arrays
+        from_dlpack = staticmethod(lambda result: ("made", np.from_dlpack(result)))
+
+    class Array(Exporter):
+        def __array_namespace__(self) -> Any:
+            return Owner
+
+    made, result = headrace.allreduce(Array())
+    assert made == "made" and np.array_equal(result, mean)
     assert headrace.broadcast_object({"rank": rank}, 0) == {"rank": 0}
     assert headrace.allgather_object(rank) == list(range(size))
     for wrong in (np.array(["text"]), np.array([object()])):
@@ -836,6 +846,11 @@ def timelines(rank: int, size: int) -> None:
     hvd.start_timeline(str(folder / "one.json"))
     hvd.shutdown()
     assert (folder / "one.json").exists() or rank != 0
+    os.environ["HOROVOD_TIMELINE"] = str(folder / "whole.%r.json")
+    hvd.init()
+    hvd.broadcast(torch.ones(2), 0, name="first")
+    hvd.shutdown()
+    assert "broadcast.first" in (folder / f"whole.{rank}.json").read_text()
 
 
 @case
@@ -854,3 +869,22 @@ def part_of_the_world(rank: int, size: int) -> None:
     hvd.init()
     assert (hvd.size(), hvd.rank()) == (size, rank)
     hvd.shutdown()
+
+
+@case
+def stalled(rank: int, size: int) -> str:
+    """A rank that never comes: all are told after the time that is set, under either name."""
+    os.environ["HEADRACE_STALL_CHECK_TIME_SECONDS"] = "much"
+    raised(ValueError, hvd.init, "HEADRACE_STALL_CHECK_TIME_SECONDS", "'much'")
+    assert not hvd.is_initialized()
+    os.environ["HEADRACE_STALL_CHECK_TIME_SECONDS"] = "0.5"
+    os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] = "1.5"
+    hvd.init()
+    hvd.allreduce(torch.ones(1))
+    if rank == 1:
+        hvd.allreduce_async(torch.ones(1), name="layer2.weight")
+        time.sleep(4)
+        return ""
+    text = raised(HorovodInternalError, lambda: hvd.allreduce(torch.ones(1), name="layer1.weight"))
+    hvd.shutdown()
+    return text

@@ -138,7 +138,9 @@ def join(device: int = -1) -> int:
         The rank that joined last, the same on all ranks.
     """
     named = scope_of(global_process_set).named
-    return int(_waited(named.join).last_joined)
+    last = int(_waited(named.join).last_joined)
+    _named.count_join()
+    return last
 
 
 def _dumps(thing: Any) -> bytes:

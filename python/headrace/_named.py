@@ -286,6 +286,7 @@ class Job:
 _lock = threading.RLock()
 _job: Job | None = None
 _generation = 0
+_joins = 0
 _ordinals: dict[str, itertools.count[int]] = {}
 _listeners: list[Callable[[bool], None]] = []
 _exit_listeners: list[Callable[[], None]] = []
@@ -386,6 +387,17 @@ def generation() -> int:
 def on_exit(listener: Callable[[], None]) -> None:
     """Call `listener` when the interpreter ends."""
     _exit_listeners.append(listener)
+
+
+def count_join() -> None:
+    """All ranks have come back from a `join`."""
+    global _joins
+    _joins += 1
+
+
+def joins() -> int:
+    """How often all ranks have joined: what they agreed on before may be news to one of them."""
+    return _joins
 
 
 def _at_exit() -> None:

@@ -267,6 +267,11 @@ def passes(rank: int, size: int) -> None:
         optimizer.step()
         reference.step()
         close(model, plain)
+    if size > 1:  # between two passes too
+        optimizer.zero_grad()
+        loss_of(model, rank, 0).backward()
+        raised(AssertionError, optimizer.zero_grad, "called after loss.backward() but before")
+        optimizer.step()
     optimizer.set_backward_passes_per_step(1)
     optimizer.zero_grad()
     loss_of(model, rank, 0).backward()
@@ -669,13 +674,13 @@ def batch_norm(rank: int, size: int) -> None:
 
 @case
 def uneven(rank: int, size: int) -> int:
-    """Rank r has r + 2 batches; the epoch ends with join, and metrics after it."""
+    """Rank r has r batches, the first none; the epoch ends with join, and metrics after it."""
     hvd.init()
     model = network()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
-    for _ in range(2):
+    for epoch in range(3):
         seen = 0
-        for step in range(rank + 2):
+        for step in range(rank * (epoch + 1) + epoch):
             optimizer.zero_grad()
             loss_of(model, rank, step).backward()
             optimizer.step()
@@ -683,7 +688,7 @@ def uneven(rank: int, size: int) -> int:
         last = hvd.join()
         assert last == size - 1
         total = hvd.allreduce(torch.tensor(float(seen)), op=hvd.Sum)
-        assert total.item() == sum(range(2, size + 2))
+        assert total.item() == sum(r * (epoch + 1) + epoch for r in range(size))
         hvd.broadcast_parameters(model.state_dict(), root_rank=last)
         hvd.broadcast_optimizer_state(optimizer, root_rank=last)
         equal_on_all(model)

@@ -93,7 +93,7 @@ class DistributedMixin:
                 with HEADRACE_STRICT_ZERO_GRAD=0 it waits for them instead.
         """
         reducer = self._reducer
-        if reducer is not None and any(slot.started for slot in reducer.slots):
+        if reducer is not None and reducer.touched:
             if strict_zero_grad():
                 raise AssertionError(
                     "optimizer.zero_grad() was called after loss.backward() but before "

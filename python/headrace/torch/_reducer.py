@@ -97,7 +97,7 @@ class Reducer:
         self._removers: list[Any] = []
         self._generation = -1
         self._scope: Scope | None = None
-        self._sparse_agreed = False
+        self._sparse_agreed = -1  # at so many joins
 
     # Parameters.
 
@@ -128,7 +128,7 @@ class Reducer:
         if self._scope is None or self._generation != _named._generation:
             self._scope = scope_of(self.process_set)
             self._generation = _named._generation
-            self._sparse_agreed = False
+            self._sparse_agreed = -1
             self._named_start = self._scope.named.start
             for slot in self.slots:
                 slot.dtype = None
@@ -359,9 +359,12 @@ class Reducer:
             raise failed
 
     def _agree_on_sparse(self) -> None:
-        """Tell each other once which gradients are sparse: some ranks may not have had them."""
+        """Tell each other which gradients are sparse: some ranks may not have had them.
+
+        Once, and again after a join: a rank may have had no batches until then.
+        """
         self.scope()
-        if self._sparse_agreed:
+        if self._sparse_agreed == _named.joins():
             return
         for slot in self.slots:
             grad = slot.parameter.grad
@@ -371,7 +374,7 @@ class Reducer:
         _async.allreduce_async_(flags, None, name, Max, process_set=self.process_set).synchronize()
         for slot, flag in zip(self.slots, flags.tolist(), strict=True):
             slot.sparse = bool(flag)
-        self._sparse_agreed = True
+        self._sparse_agreed = _named.joins()
 
     def remove_hooks(self) -> None:
         """Let go of the parameters."""

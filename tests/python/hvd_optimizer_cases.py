@@ -233,6 +233,8 @@ def arguments(rank: int, size: int) -> None:
     loss_of(model, rank, 0).backward()
     unnamed.step()
     if size > 1:
+        strange = hvd.ProcessSet(range(size))
+        raised(ValueError, lambda: make(process_set=strange), "unknown process set")
         alone_set = hvd.add_process_set([0])
         raised(
             NotImplementedError, lambda: make(op=hvd.Adasum, process_set=alone_set), "non-global"

@@ -193,6 +193,7 @@ def DistributedOptimizer(
         sparse_as_dense,
         process_set,
     )
+    reducer.scope()  # says so here, and not in a backward pass, if the set is not registered
     if isinstance(reducer, DeltaReducer):
         reducer.serve(made)
     sparse = _sparse_of(model)

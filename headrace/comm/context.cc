@@ -5,13 +5,20 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "headrace/base/pool.h"
+#include "headrace/base/random.h"
 #include "headrace/comm/forks_internal.h"
+#include "headrace/comm/join_network_internal.h"
 #include "headrace/comm/liveness_internal.h"
+#include "headrace/comm/nodes_transport_internal.h"
 #include "headrace/comm/process_set_internal.h"
 #include "headrace/comm/rendezvous_internal.h"
+#include "headrace/comm/shm_transport_internal.h"
+#include "headrace/comm/tcp_transport_internal.h"
 
 namespace headrace::comm {
 
@@ -20,15 +27,31 @@ struct Context::State {
   Config config;
   Topology topology;
   std::vector<RankInfo> infos;
-  NodeMemory memory;  // bells, then the channel of the world
+  NodeMemory memory;  // bells, then the channel of the world if its ranks share memory
   SpinBudget spin;
   NodeBells bells;
   std::shared_ptr<Progress> progress;
+  std::shared_ptr<Network> network;  // null for a rank alone
   std::unique_ptr<ProcessSet> world;
   std::unique_ptr<Liveness> liveness;  // last: it calls into the others
 
-  std::unique_ptr<ProcessSet> make_set(base::ShmMapping mapping, std::byte* memory_of_set,
-                                       std::vector<int> world_ranks, int rank);
+  /// What a new set has: memory, connections, or both.
+  struct Means {
+    uint64_t set = 0;
+    base::ShmMapping mapping;
+    std::byte* memory = nullptr;
+    std::vector<base::Fd> connections;
+  };
+  Result<std::unique_ptr<ProcessSet>> make_set(Means means, std::vector<int> world_ranks, int rank);
+  Result<std::unique_ptr<SetTransport>> make_transport(Means means,
+                                                       const std::vector<int>& world_ranks,
+                                                       int rank);
+  Result<void> watch_processes();
+  bool shares_memory(int world_rank) const;
+  /// Some rank of the set shares memory with another one.
+  bool has_memory(const std::vector<int>& world_ranks) const;
+  /// Ranks of the set that share memory with this one, as places among the node's.
+  std::vector<int> places_of(const std::vector<int>& world_ranks) const;
   void on_death(int rank);
 };
 
@@ -37,8 +60,16 @@ namespace {
 size_t bell_bytes(int ranks) { return sizeof(BellLine) * static_cast<size_t>(ranks); }
 
 /// Where ranks outnumber cores, whom one waits for may need this very core.
-SpinBudget spin_budget(int local_world_size) {
-  return {.crowded = local_world_size > base::usable_cores()};
+///
+/// A turn over sockets is a system call; what does not come within some ten microseconds is better
+/// slept for, as the kernel needs this core to bring it.
+SpinBudget spin_budget(int local_world_size, bool tcp) {
+  constexpr uint32_t kSocketTurns = 60;
+  const bool crowded = local_world_size > base::usable_cores();
+  if (tcp) {
+    return {.turns = crowded ? 0 : kSocketTurns, .crowded = crowded};
+  }
+  return {.crowded = crowded};
 }
 
 Result<NodeMemory> share_node_memory(const Config& config, const StoreTable& store,
@@ -68,16 +99,71 @@ Result<void> check(const Config& config) {
 
 }  // namespace
 
-std::unique_ptr<ProcessSet> Context::State::make_set(base::ShmMapping mapping,
-                                                     std::byte* memory_of_set,
-                                                     std::vector<int> world_ranks, int rank) {
+bool Context::State::shares_memory(int world_rank) const {
+  return config.transport != Transport::tcp &&
+         topology.node_of[static_cast<size_t>(world_rank)] == topology.node_rank;
+}
+
+bool Context::State::has_memory(const std::vector<int>& world_ranks) const {
+  std::set<int> nodes;
+  for (const int one : world_ranks) {
+    nodes.insert(topology.node_of[static_cast<size_t>(one)]);
+  }
+  return config.transport != Transport::tcp && nodes.size() < world_ranks.size();
+}
+
+std::vector<int> Context::State::places_of(const std::vector<int>& world_ranks) const {
+  std::vector<int> places;
+  for (const int one : world_ranks) {
+    if (one == config.rank || shares_memory(one)) {
+      places.push_back(topology.place_of(one));
+    }
+  }
+  return places;
+}
+
+Result<std::unique_ptr<SetTransport>> Context::State::make_transport(
+    Means means, const std::vector<int>& world_ranks, int rank) {
+  std::optional<ShmChannel> channel;
+  if (means.memory != nullptr) {
+    auto places = places_of(world_ranks);
+    const auto local = std::find(places.begin(), places.end(), topology.local_rank);
+    const auto index = static_cast<int>(local - places.begin());
+    const auto geometry = ShmGeometry::choose(static_cast<int>(places.size()));
+    channel.emplace(means.memory, geometry, index, bells, std::move(places));
+  }
+  if (means.connections.empty()) {
+    return std::unique_ptr<SetTransport>(
+        std::make_unique<ShmTransport>(std::move(means.mapping), *std::move(channel)));
+  }
+  HR_TRY(auto links, TcpLinks::make(rank, std::move(means.connections)));
+  std::vector<int> node_of;
+  for (const int one : world_ranks) {
+    node_of.push_back(topology.node_of[static_cast<size_t>(one)]);
+  }
+  auto tcp = std::make_unique<TcpTransport>(
+      std::move(links), TcpTransport::Members{means.set, world_ranks, NodeTree::of(node_of)},
+      network.get());
+  if (!channel) {
+    return std::unique_ptr<SetTransport>(std::move(tcp));
+  }
+  return std::unique_ptr<SetTransport>(std::make_unique<NodesTransport>(
+      std::move(tcp), std::move(means.mapping), *std::move(channel)));
+}
+
+Result<std::unique_ptr<ProcessSet>> Context::State::make_set(Means means,
+                                                             std::vector<int> world_ranks,
+                                                             int rank) {
   auto state = std::make_unique<ProcessSet::State>();
-  const auto ranks = static_cast<int>(world_ranks.size());
-  // Places among the ranks of the node: all ranks are on one node, in the order of the world.
-  state->queue = std::make_shared<SetQueue>(
-      std::move(mapping),
-      ShmChannel(memory_of_set, ShmGeometry::choose(ranks), rank, bells, world_ranks));
+  state->id = means.set;
+  HR_TRY(auto transport, make_transport(std::move(means), world_ranks, rank));
+  state->queue = std::make_shared<SetQueue>(std::move(transport), state->id, world_ranks, rank);
+  if (network != nullptr) {
+    state->queue->on_failure(
+        [fail = network->mail_failer(), id = state->id](const Error& error) { fail(id, error); });
+  }
   state->progress = progress;
+  state->network = network;
   state->world_ranks = std::move(world_ranks);
   state->rank = rank;
   state->spin = spin;
@@ -101,42 +187,106 @@ void Context::State::on_death(int rank) {
   progress->fail_sets_of(rank, error);
 }
 
-Result<std::unique_ptr<Context>> Context::init(const Config& config, const StoreTable& store) {
-  HR_TRY(check(config));
-  HR_TRY(auto infos, meet(config, store));
-  Topology topology = topology_of(infos, config.rank);
-  if (topology.nodes > 1) {
-    return Error{Errc::unsupported,
-                 fmt::format("comm: ranks on {} nodes ({} and others), and this version has no "
-                             "transport between nodes yet; start all ranks on one host and in one "
-                             "container",
-                             topology.nodes, topology.hosts.front())};
-  }
-  const size_t bytes =
-      bell_bytes(kNodeRanksMax) + ShmGeometry::choose(config.world_size).segment_bytes();
-  HR_TRY(auto memory, share_node_memory(config, store, topology, bytes));
-
-  const SpinBudget spin = spin_budget(topology.local_world_size);
-  const NodeBells bells(reinterpret_cast<BellLine*>(memory.data()), topology.local_rank);
-  std::byte* channel = memory.data() + bell_bytes(kNodeRanksMax);
-  auto state =
-      std::unique_ptr<State>(new State{{}, config, topology, infos, std::move(memory), spin, bells,
-                                       std::make_shared<Progress>(bells, spin), nullptr, nullptr});
-  std::vector<int> all(infos.size());
-  std::iota(all.begin(), all.end(), 0);
-  state->world = state->make_set({}, channel, all, config.rank);
+/// Of ranks that share memory with this one.
+Result<void> Context::State::watch_processes() {
   std::vector<Liveness::Peer> peers;
   for (int rank = 0; rank < config.world_size; ++rank) {
     const int64_t pid = infos[static_cast<size_t>(rank)].pid;
-    if (rank != config.rank && pid != infos[static_cast<size_t>(config.rank)].pid) {
+    if (shares_memory(rank) && pid != infos[static_cast<size_t>(config.rank)].pid) {
       peers.push_back({rank, pid});
     }
   }
-  HR_TRY(state->liveness,
-         Liveness::start(peers, [raw = state.get()](int rank) { raw->on_death(rank); }));
+  HR_TRY(liveness, Liveness::start(peers, [this](int rank) { on_death(rank); }));
+  return {};
+}
+
+namespace {
+
+NetworkEvents events_of(const std::shared_ptr<Progress>& progress, const NodeBells& bells) {
+  const std::weak_ptr<Progress> weak = progress;
+  return {
+      .on_dead =
+          [weak](int rank, const Error& error) {
+            if (const auto there = weak.lock()) {
+              there->fail_sets_of(rank, error);
+            }
+          },
+      .on_set_failed =
+          [weak](uint64_t set, const Error& error) {
+            if (const auto there = weak.lock()) {
+              there->fail_set(set, error);
+            }
+          },
+      .on_ready = [bells] { bells.ring_self(); },
+  };
+}
+
+/// Bells of the node, and its memory of the world.
+Result<NodeMemory> memory_for(const Config& config, const StoreTable& store,
+                              const Topology& topology, bool tcp) {
+  if (tcp && config.transport == Transport::tcp) {
+    return NodeMemory::make(bell_bytes(1));
+  }
+  const size_t channel = ShmGeometry::choose(topology.local_world_size).segment_bytes();
+  return share_node_memory(config, store, topology, bell_bytes(kNodeRanksMax) + channel);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Context>> Context::init(const Config& config, const StoreTable& store) {
+  HR_TRY(check(config));
+  HR_TRY(auto meeting, meet(config, store));
+  Topology topology = topology_of(meeting.ranks, config.rank);
+  const bool tcp =
+      config.world_size > 1 && (topology.nodes > 1 || config.transport == Transport::tcp);
+  if (topology.nodes > 1 && config.transport == Transport::shm) {
+    return Error{Errc::unsupported,
+                 fmt::format("comm: ranks on {} nodes ({} and others) cannot share memory; set "
+                             "transport to auto or tcp, or start all ranks on one host and in one "
+                             "container",
+                             topology.nodes, topology.hosts.front())};
+  }
+  HR_TRY(auto memory, memory_for(config, store, topology, tcp));
+  const SpinBudget spin = spin_budget(topology.local_world_size, tcp);
+  const bool own_bells = tcp && config.transport == Transport::tcp;
+  const NodeBells bells(reinterpret_cast<BellLine*>(memory.data()),
+                        own_bells ? 0 : topology.local_rank);
+  std::byte* channel = memory.data() + bell_bytes(kNodeRanksMax);
+  auto progress = std::make_shared<Progress>(bells, spin);
+  auto state = std::unique_ptr<State>(new State{{},
+                                                config,
+                                                topology,
+                                                meeting.ranks,
+                                                std::move(memory),
+                                                spin,
+                                                bells,
+                                                progress,
+                                                nullptr,
+                                                nullptr,
+                                                nullptr});
+  std::vector<int> all(static_cast<size_t>(config.world_size));
+  std::iota(all.begin(), all.end(), 0);
+  State::Means means;
+  means.set = 1;
+  means.memory = !tcp || state->has_memory(all) ? channel : nullptr;
+  if (tcp) {
+    HR_TRY(state->network, join_network(config, store, meeting, events_of(progress, bells)));
+    HR_TRY(means.connections, state->network->connect(means.set, all, config.rank,
+                                                      base::Deadline::in(config.init_timeout)));
+  }
+  if (!tcp && config.world_size > 1) {
+    HR_TRY(state->network, open_mailbox(config, meeting, events_of(progress, bells)));
+  }
+  HR_TRY(state->world, state->make_set(std::move(means), all, config.rank));
+  HR_TRY(state->watch_processes());
   HR_TRY(state->world->barrier({.timeout = config.init_timeout, .blocking = true}).wait());
   state->memory.settle();  // all have opened it
   return std::make_unique<Context>(std::move(state));
+}
+
+std::string_view transport_name(Transport transport) {
+  constexpr std::string_view kNames[] = {"auto", "shm", "tcp"};
+  return kNames[static_cast<size_t>(transport)];
 }
 
 Context::Context(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -150,25 +300,29 @@ ProcessSet& Context::world() const { return *state_->world; }
 const Topology& Context::topology() const { return state_->topology; }
 const Config& Context::config() const { return state_->config; }
 
-Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color, int key) {
-  struct Entry {
-    int64_t color;
-    int64_t key;
-    MemoryOffer offer;
-    int64_t failed;
-  };
-  static_assert(std::is_trivially_copyable_v<Entry>);
-  const auto self = static_cast<size_t>(parent.rank());
-  const auto exchange = [&](Entry mine) -> Result<std::vector<Entry>> {
-    std::vector<Entry> all(static_cast<size_t>(parent.size()));
-    HR_TRY(parent
-               .all_gather(ConstBuffer(&mine, sizeof mine, Dtype::u8),
-                           Buffer{all.data(), sizeof(Entry) * all.size(), Dtype::u8},
-                           {.name = "split", .blocking = true})
-               .wait());
-    return all;
-  };
-  HR_TRY(const auto wishes, exchange({color, key, {}, 0}));
+namespace {
+
+/// What a rank says of itself while a set is split.
+struct SplitEntry {
+  int64_t color;
+  int64_t key;
+  MemoryOffer offer;
+  int64_t failed;
+};
+static_assert(std::is_trivially_copyable_v<SplitEntry>);
+
+Result<std::vector<SplitEntry>> exchange(ProcessSet& parent, const SplitEntry& mine) {
+  std::vector<SplitEntry> all(static_cast<size_t>(parent.size()));
+  HR_TRY(parent
+             .all_gather(ConstBuffer(&mine, sizeof mine, Dtype::u8),
+                         Buffer{all.data(), sizeof(SplitEntry) * all.size(), Dtype::u8},
+                         {.name = "split", .blocking = true})
+             .wait());
+  return all;
+}
+
+/// Ranks of the parent with the same color, in the order of their keys.
+std::vector<size_t> members_of(const std::vector<SplitEntry>& wishes, int color) {
   std::vector<size_t> members;
   for (size_t r = 0; r < wishes.size(); ++r) {
     if (color >= 0 && wishes[r].color == color) {
@@ -177,44 +331,78 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
   }
   std::stable_sort(members.begin(), members.end(),
                    [&](size_t a, size_t b) { return wishes[a].key < wishes[b].key; });
+  return members;
+}
 
-  // The first rank of each set makes its memory; all hear of all offers.
-  const bool leads = color >= 0 && members.front() == self;
+// A rank that waits for a connection cannot hear of another's failure to make it.
+constexpr base::Micros kConnectMost = std::chrono::seconds(30);
+
+}  // namespace
+
+Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color, int key) {
+  State& state = *state_;
+  const auto self = static_cast<size_t>(parent.rank());
+  SplitEntry mine = {color, key, {}, 0};
+  HR_TRY(const auto wishes, exchange(parent, mine));
+  const std::vector<size_t> members = members_of(wishes, color);
+  std::vector<int> world_ranks;
+  for (const size_t one : members) {
+    world_ranks.push_back(parent.world_ranks()[one]);
+  }
+  const auto rank =
+      static_cast<int>(std::find(members.begin(), members.end(), self) - members.begin());
+  const bool alone = world_ranks.size() == 1;
+  const bool shares = color >= 0 && (alone || state.has_memory(world_ranks));
+  const bool connects = !alone && !std::all_of(world_ranks.begin(), world_ranks.end(),
+                                               [&](int one) { return state.shares_memory(one); });
+  // The first rank of each node of the set makes its memory; all hear of all offers.
+  const auto first = std::find_if(members.begin(), members.end(), [&](size_t one) {
+    return one == self || state.shares_memory(parent.world_ranks()[one]);
+  });
+  const bool leads = shares && *first == self;
   Result<NodeMemory> memory = Error{Errc::internal, "comm: no memory of a set was asked for"};
   if (leads) {
-    const auto ranks = static_cast<int>(members.size());
+    const auto ranks = static_cast<int>(state.places_of(world_ranks).size());
     memory = NodeMemory::make(ShmGeometry::choose(ranks).segment_bytes());
+    mine.failed = memory.ok() ? 0 : 1;
+    mine.offer = memory.ok() ? memory->offer() : MemoryOffer();
   }
-  Entry mine = {color, key, {}, leads && !memory.ok() ? 1 : 0};
-  if (leads && memory.ok()) {
-    mine.offer = memory->offer();
+  HR_TRY(const auto offers, exchange(parent, mine));
+  State::Means means;
+  means.set = base::derive_seed(base::derive_seed(parent.state_->id, ++parent.state_->splits),
+                                static_cast<uint64_t>(color));
+  Result<void> good;
+  if (shares) {
+    if (!leads && offers[*first].failed == 0) {
+      memory = NodeMemory::open(offers[*first].offer);
+    }
+    good = memory.ok() ? Result<void>() : memory.error();
   }
-  HR_TRY(const auto offers, exchange(mine));
-  if (color >= 0 && !leads && offers[members.front()].failed == 0) {
-    memory = NodeMemory::open(offers[members.front()].offer);
+  if (color >= 0 && connects && good.ok()) {
+    auto connections =
+        state.network->connect(means.set, world_ranks, rank, base::Deadline::in(kConnectMost));
+    good = connections.ok() ? Result<void>() : connections.error();
+    means.connections = connections.ok() ? *std::move(connections) : std::vector<base::Fd>();
   }
-  const bool good = color < 0 || memory.ok();
-  HR_TRY(const auto outcomes, exchange({color, key, {}, good ? 0 : 1}));
-  for (const Entry& one : outcomes) {
+  mine.failed = good.ok() ? 0 : 1;
+  HR_TRY(const auto outcomes, exchange(parent, mine));
+  for (const SplitEntry& one : outcomes) {
     if (one.failed != 0) {  // the same on all ranks
-      return good ? Error{Errc::out_of_memory,
-                          "comm: a rank could not get the memory of a new "
-                          "process set; see the others' errors"}
-                  : std::move(memory).error();
+      return good.ok() ? Error{Errc::out_of_memory,
+                               "comm: a rank could not get the memory or the connections of a new "
+                               "process set; see the others' errors"}
+                       : std::move(good).error();
     }
   }
   if (color < 0) {
     return std::unique_ptr<ProcessSet>();
   }
-  memory->settle();
-  std::vector<int> world_ranks;
-  int rank = 0;
-  for (size_t i = 0; i < members.size(); ++i) {
-    world_ranks.push_back(parent.world_ranks()[members[i]]);
-    rank = members[i] == self ? static_cast<int>(i) : rank;
+  if (memory.ok()) {
+    memory->settle();
+    means.memory = memory->data();
+    means.mapping = std::move(*memory).take_mapping();
   }
-  std::byte* data = memory->data();
-  return state_->make_set(std::move(*memory).take_mapping(), data, std::move(world_ranks), rank);
+  return state.make_set(std::move(means), std::move(world_ranks), rank);
 }
 
 void Context::fail(const Error& error) {

@@ -7,16 +7,23 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/base/export.h"
 #include "headrace/base/result.h"
 #include "headrace/comm/process_set.h"
 #include "headrace/comm/store_table.h"
+#include "headrace/wire/secret.h"
 
 namespace headrace::comm {
 
-/// Who this process is and how it takes part. All but `rank` must be equal on all ranks.
+/// What carries tensors. `automatic`: shared memory between ranks of a node, TCP between nodes.
+enum class Transport : uint8_t { automatic, shm, tcp };
+HR_API std::string_view transport_name(Transport transport);
+
+/// Who this process is and how it takes part. All but `rank`, `iface` and `node` must be equal on
+/// all ranks.
 struct Config {
   int rank = 0;
   int world_size = 1;
@@ -24,6 +31,18 @@ struct Config {
   uint64_t generation = 0;       ///< so do keys of each new membership
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};      ///< of an operation
   std::chrono::milliseconds init_timeout{std::chrono::minutes(5)};  ///< to meet all ranks
+  Transport transport = Transport::automatic;
+  std::string iface =
+      {};  ///< which interfaces others may reach this rank at: wire::InterfaceFilter
+  /// A host from which the kernel hears nothing for hb_ms * hb_miss (at least a second) is lost.
+  std::chrono::milliseconds hb_ms{500};
+  int hb_miss = 4;
+  /// Of the job: who does not know it is turned away. Without one, rank 0 makes one for this
+  /// membership and hands it out through the store, which is as safe as the store is.
+  std::shared_ptr<const wire::Secret> secret = {};
+  /// Ranks that say the same here count as those of one node; empty: what the kernel says. For
+  /// ranks that could share memory and shall not, and for tests.
+  std::string node = {};
 };
 
 /// Where the ranks are. A node is a set of ranks that share memory.
@@ -34,6 +53,9 @@ struct Topology {
   int local_world_size = 1;
   std::vector<std::string> hosts;  ///< by rank
   std::vector<int> node_of;        ///< by rank
+
+  /// Of a rank among those of its node.
+  int place_of(int rank) const;
 };
 
 /// Membership in a job: made by all ranks together, closed by each for itself. A process may have
@@ -47,7 +69,8 @@ class HR_API Context {
 
   /// Meet the other ranks in `store`, share memory and agree. Errors: `timeout` names the ranks
   /// that did not come, `mismatch` what differs between ranks, `unsupported` when ranks cannot
-  /// share memory, `out_of_memory`.
+  /// share memory and shall not use TCP, `out_of_memory`; where ranks cannot reach one another over
+  /// TCP, those of wire::Channel::connect, with who cannot reach whom.
   static Result<std::unique_ptr<Context>> init(const Config& config, const StoreTable& store);
   explicit Context(std::unique_ptr<State> state);
   /// Others that still wait for this rank are told that it has closed.

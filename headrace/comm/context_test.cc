@@ -10,6 +10,10 @@
 #include <vector>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/file.h"
+#include "headrace/base/test_folder.h"
+#include "headrace/base/test_process.h"
+#include "headrace/base/thread.h"
 #include "headrace/comm/process_ranks_test.h"
 
 namespace headrace::comm {
@@ -17,19 +21,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
 using testing::folder_store;
 using testing::run_ranks;
-
-int sum_of_ranks(ProcessSet& set, size_t count) {
-  std::vector<int64_t> values(count, set.rank() + 1);
-  const Buffer buffer = {values.data(), values.size(), Dtype::i64};
-  if (!set.all_reduce(buffer, Op::sum, {.blocking = true}).wait().ok()) {
-    return -1;
-  }
-  const int64_t wanted = int64_t{set.size()} * (set.size() + 1) / 2;
-  return values == std::vector<int64_t>(count, wanted) ? 0 : -2;
-}
+using testing::sum_of_ranks;
 
 TEST_CASE("ranks that are processes meet, share memory and reduce") {
   for (const int ranks : {1, 2, 5}) {

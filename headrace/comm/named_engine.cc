@@ -61,7 +61,7 @@ NamedSet::State::~State() {
 }
 
 bool NamedSet::State::is_due() {
-  if (stop || set->called() || set->failure()) {
+  if (stop || set->failure()) {
     return true;
   }
   if (!has_incoming) {
@@ -85,7 +85,7 @@ base::Micros NamedSet::State::nap_time() {
 void NamedSet::State::run() {
   while (!stop) {
     is_drowsy = !has_incoming;
-    if (!is_due()) {
+    if (!is_due() && !set->called()) {
       set->wait_called(nap_time(), [this] { return is_due(); });
     }
     is_drowsy = false;
@@ -95,7 +95,7 @@ void NamedSet::State::run() {
     Result<void> good;
     if (auto failed = set->failure()) {
       good = *std::move(failed);
-    } else if (is_due()) {
+    } else if (is_due() || set->called()) {
       good = turn();
     }
     if (!good.ok()) {

@@ -67,6 +67,7 @@ struct NamedSet::State {
 
   // ---- the engine's thread ----
   void run();
+  /// There is something to do, but for what other ranks have called to.
   bool is_due() HR_EXCLUDES(mutex);
   base::Micros nap_time() HR_EXCLUDES(mutex);
   /// Exchange what is new and do what all are ready for; the error that ends the set.

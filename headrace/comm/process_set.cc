@@ -79,6 +79,11 @@ ProcessSet::~ProcessSet() {
   if (state_ != nullptr && state_->mark.forked()) {
     static_cast<void>(state_.release());  // its threads and what it shares are the parent's
   } else if (state_ != nullptr) {
+    if (state_->network != nullptr) {
+      state_->network->mail_failer()(
+          state_->id,
+          {Errc::cancelled, fmt::format("comm: rank {} has closed the process set", state_->rank)});
+    }
     state_->queue->close();
     state_->progress->remove(state_->queue.get());
   }

@@ -89,13 +89,19 @@ class HR_API ProcessSet {
   /// Another rank has asked for an operation that this one has not begun.
   bool called() const;
   /// Sleep until that, until wake() of this rank, a failure of the set, or `most`; `stop` is asked
-  /// once before, when a wake() would already be noticed.
+  /// once before, when a wake() would already be noticed; it must not ask called().
   void wait_called(std::chrono::microseconds most, const std::function<bool()>& stop);
   void wake() const;
   /// The rank of this set that the operation under way waits for, or did last; -1: none.
   int waits_for() const;
   /// What all operations of this set end with, once it has failed or a rank has closed it.
   std::optional<Error> failure() const;
+  /// One message to `dst`, and one from `src` (any_source: whoever sends one): matched by the tag,
+  /// in the order of sending, beside the collectives, which neither waits for. Both name the same
+  /// number of bytes (`mismatch` otherwise). A send is done when its buffer may be used again.
+  Work send(ConstBuffer in, int dst, int tag, const Options& options = {});
+  Work recv(Buffer out, int src, int tag, const Options& options = {});
+  static constexpr int any_source = -1;
 
   /// `rank` of this set has closed it, in order.
   bool closed(int rank) const;
@@ -104,6 +110,7 @@ class HR_API ProcessSet {
   void abort(std::string_view reason);
 
  private:
+  friend class Context;  // split() numbers the sets that are made of one
   std::unique_ptr<State> state_;
 };
 

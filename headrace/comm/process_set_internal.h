@@ -9,6 +9,7 @@
 #include "headrace/comm/forks_internal.h"
 #include "headrace/comm/process_set.h"
 #include "headrace/comm/progress_internal.h"
+#include "headrace/comm/transport/network.h"
 
 namespace headrace::comm {
 
@@ -16,6 +17,9 @@ struct ProcessSet::State {
   ForkMark mark;
   std::shared_ptr<SetQueue> queue;
   std::shared_ptr<Progress> progress;  // outlives the context's own pointer while sets exist
+  std::shared_ptr<Network> network;    // which the queue's transport uses; may be null
+  uint64_t id = 0;                     // the same on all ranks, of this set alone
+  uint64_t splits = 0;                 // sets that were made of it
   std::vector<int> world_ranks;
   int rank = 0;
   SpinBudget spin;

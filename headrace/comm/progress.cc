@@ -40,28 +40,33 @@ void Progress::notify() {
   }
 }
 
-void Progress::fail_sets_of(int place, const Error& error) {
-  std::vector<std::shared_ptr<SetQueue>> queues;
-  {
-    base::MutexLock lock(mutex_);
-    queues = queues_;
-  }
-  for (const auto& queue : queues) {
-    if (place < 0 || queue->has_place(place)) {
+std::vector<std::shared_ptr<SetQueue>> Progress::queues() {
+  base::MutexLock lock(mutex_);
+  return queues_;
+}
+
+void Progress::fail_sets_of(int world_rank, const Error& error) {
+  for (const auto& queue : queues()) {
+    const auto ranks = queue->world_ranks();
+    if (world_rank < 0 || std::find(ranks.begin(), ranks.end(), world_rank) != ranks.end()) {
       queue->fail(error);
     }
   }
   bells_.ring_self();
 }
 
-Progress::Round Progress::round(bool before_sleep) {
-  std::vector<std::shared_ptr<SetQueue>> queues;
-  {
-    base::MutexLock lock(mutex_);
-    queues = queues_;
+void Progress::fail_set(uint64_t id, const Error& error) {
+  for (const auto& queue : queues()) {
+    if (queue->id() == id) {
+      queue->hear(error);
+    }
   }
+  bells_.ring_self();
+}
+
+Progress::Round Progress::round(bool before_sleep) {
   Round all = Round::idle;
-  for (const auto& queue : queues) {
+  for (const auto& queue : queues()) {
     // Whoever holds it drives it, and calls notify() if it leaves something undone.
     if (queue->idle() || !queue->driving().try_lock()) {
       continue;
@@ -70,6 +75,7 @@ Progress::Round Progress::round(bool before_sleep) {
     if (step == Step::stuck) {
       if (before_sleep) {
         queue->look_for_failure();
+        queue->ring_bell_once();
       }
       all = std::max(all, queue->waits_on_core() ? Round::stuck_on_core : Round::stuck);
     } else if (step != Step::done) {

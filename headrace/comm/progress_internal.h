@@ -8,6 +8,7 @@
 
 #include "headrace/base/thread.h"
 #include "headrace/comm/set_queue_internal.h"
+#include "headrace/comm/transport/node_bells.h"
 
 namespace headrace::comm {
 
@@ -24,12 +25,15 @@ class Progress {
   void notify();
   /// End everything under way with `error`.
   void fail_all(const Error& error) HR_EXCLUDES(mutex_) { fail_sets_of(-1, error); }
-  /// The same for the sets that the rank at `place` of the node is in; -1: all.
-  void fail_sets_of(int place, const Error& error) HR_EXCLUDES(mutex_);
+  /// The same for the sets that this rank of the world is in; -1: all.
+  void fail_sets_of(int world_rank, const Error& error) HR_EXCLUDES(mutex_);
+  /// The same for one set, as another rank has told of it.
+  void fail_set(uint64_t id, const Error& error) HR_EXCLUDES(mutex_);
 
  private:
   enum class Round : uint8_t { idle, stuck, stuck_on_core, moved };
   void run();
+  std::vector<std::shared_ptr<SetQueue>> queues() HR_EXCLUDES(mutex_);
   Round round(bool before_sleep) HR_EXCLUDES(mutex_);
 
   NodeBells bells_;

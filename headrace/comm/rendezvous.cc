@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <utility>
 
+#include "headrace/base/file.h"
 #include "headrace/base/json.h"
+#include "headrace/base/random.h"
 #include "headrace/comm/rendezvous_internal.h"
 
 namespace headrace::comm {
@@ -14,7 +19,7 @@ namespace headrace::comm {
 namespace {
 
 // Raised when what ranks say to one another changes; ranks of different numbers refuse to meet.
-constexpr int64_t kProtocol = 1;
+constexpr int64_t kProtocol = 2;
 // Rank 0 waits that much shorter than the others, so that they hear from it who did not come.
 constexpr base::Micros kAnswerTime = std::chrono::seconds(5);
 
@@ -25,16 +30,69 @@ std::string key_of(const Config& config, std::string_view what) {
 Json settings_of(const Config& config) {
   return Json::object({{"protocol", kProtocol},
                        {"world_size", config.world_size},
-                       {"timeout_ms", int64_t{config.timeout.count()}}});
+                       {"timeout_ms", int64_t{config.timeout.count()}},
+                       {"transport", std::string(transport_name(config.transport))},
+                       {"hb_ms", int64_t{config.hb_ms.count()}},
+                       {"hb_miss", config.hb_miss},
+                       {"secured", config.secret != nullptr}});
+}
+
+std::string hex_of(const wire::Secret& secret) {
+  std::string out;
+  for (const std::byte one : secret.bytes()) {
+    out += fmt::format("{:02x}", static_cast<unsigned>(one));
+  }
+  return out;
+}
+
+Result<wire::Secret> secret_of(const std::string& hex) {
+  std::array<std::byte, wire::Secret::kBytes> bytes = {};
+  bool good = hex.size() == 2 * bytes.size();
+  for (size_t i = 0; good && i < bytes.size(); ++i) {
+    unsigned value = 0;
+    const char* begin = hex.data() + 2 * i;
+    good = std::from_chars(begin, begin + 2, value, 16).ptr == begin + 2;
+    bytes[i] = static_cast<std::byte>(value);
+  }
+  if (!good) {
+    return Error{Errc::corrupt, "comm: the secret that rank 0 hands out is none"};
+  }
+  return wire::Secret::from_bytes(bytes);
+}
+
+/// Nobody else has it.
+std::string mailbox_name() {
+  std::array<std::byte, 16> random = {};
+  base::random_bytes(random);
+  std::string name = "headrace-";
+  for (const std::byte one : random) {
+    name += fmt::format("{:02x}", static_cast<unsigned>(one));
+  }
+  return name;
+}
+
+/// Where the loopback address leads: the machine and, on it, the network namespace.
+std::string machine_identity() {
+  const std::string boot =
+      base::read_file("/proc/sys/kernel/random/boot_id", 64).value_or("no boot id");
+  struct stat info = {};
+  const bool known = ::stat("/proc/self/ns/net", &info) == 0;
+  return fmt::format("{} net:{}", boot.substr(0, 36), known ? info.st_ino : 0);
 }
 
 Json entry_of(const Config& config) {
   char host[256] = "unknown";
   ::gethostname(host, sizeof host - 1);
-  return Json::object({{"pid", int64_t{::getpid()}},
-                       {"host", std::string(host)},
-                       {"node", node_identity()},
-                       {"settings", settings_of(config)}});
+  Json entry = Json::object({{"pid", int64_t{::getpid()}},
+                             {"host", std::string(host)},
+                             {"node", config.node.empty() ? node_identity() : config.node},
+                             {"mailbox", mailbox_name()},
+                             {"machine", machine_identity()},
+                             {"settings", settings_of(config)}});
+  if (config.rank == 0 && config.secret == nullptr) {
+    entry.set("secret", hex_of(wire::Secret::generate()));
+  }
+  return entry;
 }
 
 Json answer_of(const Error& error) {
@@ -55,14 +113,20 @@ Result<void> check_equal(const Json& ours, const Json& theirs, int rank) {
   return {};
 }
 
-/// Rank 0: entries of all ranks.
-Result<Json> collect(const Config& config, const StoreTable& store, base::Deadline deadline) {
+Error error_of(const Json& answer, const Json& text) {
+  const int64_t code = answer.get_integer("code");
+  const bool known = code >= 0 && code <= static_cast<int64_t>(Errc::internal);
+  return {known ? static_cast<Errc>(code) : Errc::internal, text.string()};
+}
+
+/// Rank 0: what all ranks have said.
+Result<Json> collect(const Config& config, const StoreTable& store, std::string_view what,
+                     base::Deadline deadline) {
   Json all = Json::array();
   std::vector<int> missing;
-  Error last(Errc::timeout, "");
   for (int rank = 0; rank < config.world_size; ++rank) {
     // Once the time is over, who else is there is still worth a short look.
-    auto text = store.get(key_of(config, fmt::format("rank/{}", rank)), deadline);
+    auto text = store.get(key_of(config, fmt::format("{}/{}", what, rank)), deadline);
     if (!text.ok()) {
       if (text.error().code() != Errc::timeout) {
         return std::move(text).error();
@@ -73,6 +137,9 @@ Result<Json> collect(const Config& config, const StoreTable& store, base::Deadli
     HR_TRY(auto entry, parse_json(*text, "entry of a rank"));
     if (const Json* settings = entry.find("settings")) {
       HR_TRY(check_equal(settings_of(config), *settings, rank));
+    }
+    if (const Json* error = entry.find("error")) {
+      return error_of(entry, *error);
     }
     all.push_back(std::move(entry));
   }
@@ -86,40 +153,65 @@ Result<Json> collect(const Config& config, const StoreTable& store, base::Deadli
   return all;
 }
 
-Result<std::vector<RankInfo>> infos_of(const Json& answer) {
+/// Rank 0's answer; on rank 0 make it.
+Result<Json> answer_for(const Config& config, const StoreTable& store, std::string_view what) {
+  const base::Micros limit = config.init_timeout;
+  const std::string key = key_of(config, fmt::format("{}/all", what));
+  if (config.rank == 0) {
+    auto entries = collect(config, store, what, base::Deadline::in(limit));
+    const Json answer =
+        entries.ok() ? Json::object({{"ranks", *entries}}) : answer_of(entries.error());
+    HR_TRY(store.set(key, answer.dump()));
+    return answer;
+  }
+  auto text = store.get(key, base::Deadline::in(limit + kAnswerTime));
+  if (!text.ok() && text.error().code() == Errc::timeout) {
+    return Error{Errc::timeout, fmt::format("comm: rank {} waited {} s for rank 0, which did not "
+                                            "come; see its output",
+                                            config.rank, config.init_timeout.count() / 1000)};
+  }
+  HR_TRY(text);
+  return parse_json(*text, "answer of rank 0");
+}
+
+/// Say `entry` to all; what all have said.
+Result<Json> exchange(const Config& config, const StoreTable& store, std::string_view what,
+                      const Json& entry) {
+  HR_TRY(store.set(key_of(config, fmt::format("{}/{}", what, config.rank)), entry.dump()));
+  HR_TRY(const auto answer, answer_for(config, store, what));
   if (const Json* error = answer.find("error")) {
-    const int64_t code = answer.get_integer("code");
-    const bool known = code >= 0 && code <= static_cast<int64_t>(Errc::internal);
-    return Error{known ? static_cast<Errc>(code) : Errc::internal, error->string()};
+    return error_of(answer, *error);
   }
-  std::vector<RankInfo> infos;
-  for (const Json& entry : answer.at("ranks").items()) {
-    infos.push_back({entry.get_integer("pid"), entry.get_string("host"), entry.get_string("node")});
-  }
-  return infos;
+  return answer.at("ranks");
 }
 
 }  // namespace
 
-Result<std::vector<RankInfo>> meet(const Config& config, const StoreTable& store) {
-  const base::Micros limit = config.init_timeout;
-  HR_TRY(store.set(key_of(config, fmt::format("rank/{}", config.rank)), entry_of(config).dump()));
-  if (config.rank != 0) {
-    auto text = store.get(key_of(config, "world"), base::Deadline::in(limit + kAnswerTime));
-    if (!text.ok() && text.error().code() == Errc::timeout) {
-      return Error{Errc::timeout, fmt::format("comm: rank {} waited {} s for rank 0, which did not "
-                                              "come; see its output",
-                                              config.rank, config.init_timeout.count() / 1000)};
-    }
-    HR_TRY(text);
-    HR_TRY(auto answer, parse_json(*text, "answer of rank 0"));
-    return infos_of(answer);
+Result<Meeting> meet(const Config& config, const StoreTable& store) {
+  HR_TRY(const auto ranks, exchange(config, store, "rank", entry_of(config)));
+  Meeting meeting;
+  meeting.secret = config.secret;
+  for (const Json& entry : ranks.items()) {
+    meeting.ranks.push_back({entry.get_integer("pid"), entry.get_string("host"),
+                             entry.get_string("node"), entry.get_string("mailbox"),
+                             entry.get_string("machine")});
   }
-  auto entries = collect(config, store, base::Deadline::in(limit));
-  const Json answer =
-      entries.ok() ? Json::object({{"ranks", *entries}}) : answer_of(entries.error());
-  HR_TRY(store.set(key_of(config, "world"), answer.dump()));
-  return infos_of(answer);
+  if (meeting.secret == nullptr) {
+    HR_TRY(auto secret, secret_of(ranks.items().front().get_string("secret")));
+    meeting.secret = std::make_shared<const wire::Secret>(std::move(secret));
+  }
+  return meeting;
+}
+
+Result<std::vector<std::string>> tell_all(const Config& config, const StoreTable& store,
+                                          std::string_view what, const Result<std::string>& ours) {
+  const Json entry = ours.ok() ? Json::object({{"says", *ours}}) : answer_of(ours.error());
+  HR_TRY(const auto ranks, exchange(config, store, what, entry));
+  std::vector<std::string> out;
+  for (const Json& one : ranks.items()) {
+    out.push_back(one.get_string("says"));
+  }
+  return out;
 }
 
 Result<void> publish_offer(const Config& config, const StoreTable& store, int node,
@@ -147,6 +239,11 @@ Result<MemoryOffer> fetch_offer(const Config& config, const StoreTable& store, i
   offer.token = {static_cast<uint64_t>(entry.get_integer("token0")),
                  static_cast<uint64_t>(entry.get_integer("token1"))};
   return offer;
+}
+
+int Topology::place_of(int rank) const {
+  const auto end = node_of.begin() + rank;
+  return static_cast<int>(std::count(node_of.begin(), end, *end));
 }
 
 Topology topology_of(const std::vector<RankInfo>& ranks, int rank) {

@@ -8,6 +8,7 @@
 #include "headrace/comm/algo/exchange_plan.h"
 #include "headrace/comm/algo/shm_small_internal.h"
 #include "headrace/comm/set_queue_internal.h"
+#include "headrace/comm/shm_transport_internal.h"
 
 namespace headrace::comm {
 
@@ -56,48 +57,38 @@ void SetQueue::end_first() {
 }
 
 void SetQueue::set_failed(const Error& error) {
-  const Error cause = spread_failure(channel_, error.origin() ? error.origin()->rank : -1, error);
+  const Error cause = transport_->spread(error);
   {
     base::MutexLock lock(mutex_);
-    if (!failed_) {
-      failed_ = cause;
-      failing_.store(true, std::memory_order_release);
+    if (failed_) {
+      return;
     }
+    failed_ = cause;
+    failing_.store(true, std::memory_order_release);
   }
-  ring_calls();
-}
-
-void SetQueue::ring_calls() const {
-  NodeBells::fence();
-  for (int rank = 0; rank < channel_.ranks(); ++rank) {
-    ring_bell(channel_.call_bell(rank), false);
+  transport_->wake_idle();
+  if (on_failure_) {
+    on_failure_(cause);
   }
 }
 
-void SetQueue::call_others() {
-  const uint64_t next = submitted() + 1;
-  channel_.mine().called.store(static_cast<uint32_t>(next), std::memory_order_release);
-  ring_calls();
-}
+void SetQueue::call_others() { transport_->call_others(static_cast<uint32_t>(submitted() + 1)); }
 
-bool SetQueue::called() const {
-  const auto ours = static_cast<uint32_t>(submitted());
-  for (int rank = 0; rank < channel_.ranks(); ++rank) {
-    const uint32_t theirs = channel_.progress(rank).called.load(std::memory_order_acquire);
-    if (rank != channel_.rank() && static_cast<int32_t>(theirs - ours) > 0) {
-      return true;
-    }
-  }
-  return false;
+bool SetQueue::called() {
+  driving_.lock();
+  const bool is_called = transport_->called(static_cast<uint32_t>(submitted()));
+  driving_.unlock();
+  return is_called;
 }
 
 void SetQueue::wait_called(base::Micros most, const std::function<bool()>& stop) {
-  BellLine& bell = channel_.call_bell(channel_.rank());
-  const uint32_t ticket = begin_sleep(bell);
-  if (!called() && !failure() && !stop()) {
-    doze(bell, ticket, most);
+  driving_.lock();
+  const uint32_t ticket = transport_->begin_idle();
+  if (!transport_->called(static_cast<uint32_t>(submitted())) && !failure() && !stop()) {
+    transport_->doze_idle(ticket, most);
   }
-  end_sleep(bell);
+  transport_->end_idle();
+  driving_.unlock();
 }
 
 std::optional<Error> SetQueue::failure() {
@@ -107,15 +98,24 @@ std::optional<Error> SetQueue::failure() {
       return failed_;
     }
   }
-  if (auto failed = failure_of(channel_)) {
+  if (auto failed = transport_->failure()) {
     return failed;
   }
-  for (int rank = 0; rank < channel_.ranks(); ++rank) {
-    if (closed(rank)) {
+  for (int rank = 0; rank < static_cast<int>(world_ranks_.size()); ++rank) {
+    if (rank != rank_ && closed(rank)) {
       return Error{Errc::cancelled, fmt::format("comm: rank {} has closed the process set", rank)};
     }
   }
   return std::nullopt;
+}
+
+std::optional<Error> SetQueue::failed() {
+  if (driving_.try_lock()) {  // else whoever has it looks
+    look_for_failure();
+    driving_.unlock();
+  }
+  base::MutexLock lock(mutex_);
+  return failed_;
 }
 
 void SetQueue::end_all() {
@@ -144,7 +144,7 @@ Step SetQueue::step() {
     if (current_ == nullptr) {
       return Step::done;
     }
-    operation_ = start_shm_operation(current_->call, channel_, state_);
+    operation_ = transport_->start(current_->call);
   }
   const Step step = operation_->step();
   if (step == Step::done) {
@@ -161,17 +161,18 @@ Step SetQueue::step() {
 SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::microseconds timeout,
                                 uint64_t& sequence, std::shared_ptr<WorkState>& late) {
   const auto bytes = one_piece_bytes(call);
-  if (!idle() || failing_.load(std::memory_order_acquire) || !bytes ||
-      *bytes > channel_.geometry().small_bytes) {
+  ShmTransport* const shared = transport_->shared_memory();
+  if (shared == nullptr || !idle() || failing_.load(std::memory_order_acquire) || !bytes ||
+      *bytes > shared->channel().geometry().small_bytes) {
     return Now::not_begun;
   }
   const uint64_t direct = direct_.load(std::memory_order_relaxed);
   sequence = direct + queued_.load(std::memory_order_relaxed);
   direct_.store(direct + 1, std::memory_order_relaxed);
-  ShmSmall operation(call, channel_, state_, *bytes);
+  ShmSmall operation(call, shared->channel(), shared->state(), *bytes);
   Step now = operation.step();
   Patience patience(spin);
-  while (now == Step::stuck && patience.pass(channel_.shares_core_with(operation.missing()))) {
+  while (now == Step::stuck && patience.pass(shared->shares_core_with(operation.missing()))) {
     now = operation.step();
   }
   if (now == Step::done) {
@@ -182,8 +183,9 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
   late->deadline = base::Deadline::in(timeout);
   late->sequence = sequence;
   current_ = late;
-  operation_ = std::make_unique<ShmSmall>(operation);
-  operation_->set_call(late->call);
+  auto moved = std::make_unique<ShmSmall>(operation);
+  moved->set_call(late->call);
+  operation_ = std::move(moved);
   {
     base::MutexLock lock(mutex_);
     queue_.push_front(late);
@@ -197,11 +199,11 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
 }
 
 bool SetQueue::waits_on_core() const {
-  return operation_ != nullptr && channel_.shares_core_with(operation_->missing());
+  return operation_ != nullptr && transport_->shares_core_with(operation_->missing());
 }
 
 void SetQueue::look_for_failure() {
-  std::optional<Error> failed = failure_of(channel_);
+  std::optional<Error> failed = transport_->failure();
   if (!failed && current_ != nullptr) {
     waits_for_.store(operation_->missing(), std::memory_order_relaxed);
     failed = failure_of_current();
@@ -237,22 +239,26 @@ std::optional<Error> SetQueue::failure_of_current() {
 
 void SetQueue::close() {
   const bool pending = !idle();
-  channel_.mine().closed.store(1, std::memory_order_release);
-  channel_.ring_others();
-  ring_calls();
   if (pending) {
-    fail({Errc::cancelled,
-          fmt::format("comm: rank {} has closed the process set", channel_.rank())});
+    fail({Errc::cancelled, fmt::format("comm: rank {} has closed the process set", rank_)});
   }
+  driving_.lock();  // whoever drives it ends soon: nothing is left to do
+  transport_->leave();
+  driving_.unlock();
 }
 
 void SetQueue::fail(const Error& error) {
   set_failed(error);
-  channel_.bells().ring_self();
+  transport_->wake();
   if (driving_.try_lock()) {
     end_all();
     driving_.unlock();
   }
+}
+
+void SetQueue::hear(const Error& error) {
+  transport_->hear(error);
+  fail(error);
 }
 
 void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget spin) {
@@ -262,16 +268,16 @@ void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget sp
     if (now != Step::stuck) {
       patience.renew();
     } else if (!patience.pass(waits_on_core())) {
-      const uint32_t ticket = channel_.bells().begin_sleep();
+      const uint32_t ticket = transport_->begin_sleep();
       now = step();
       if (now == Step::stuck) {
         base::Micros most = std::min(kSleepMost, deadline.left());
         if (current_ != nullptr) {
           most = std::min(most, current_->deadline.left());
         }
-        channel_.bells().doze(ticket, most);
+        transport_->doze(ticket, most);
       }
-      channel_.bells().end_sleep();
+      transport_->end_sleep();
       look_for_failure();
       if (deadline.passed()) {
         return;

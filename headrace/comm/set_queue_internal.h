@@ -2,26 +2,36 @@
 // The operations of one process set that wait for their turn, and whoever drives the first of them.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
-#include "headrace/base/shm_segment.h"
 #include "headrace/base/thread.h"
-#include "headrace/comm/algo/shm_operation.h"
 #include "headrace/comm/patience.h"
+#include "headrace/comm/set_transport_internal.h"
 #include "headrace/comm/work_internal.h"
 
 namespace headrace::comm {
 
-/// A mutex that nobody waits for.
+/// A mutex that is held for long by few, whom others rather leave alone than wait for.
 class HR_CAPABILITY("mutex") TryMutex {
  public:
   bool try_lock() HR_THREAD_ATTRIBUTE(try_acquire_capability(true)) {
     return !held_.exchange(true, std::memory_order_acquire);
+  }
+  /// For when the holder is known to end soon.
+  void lock() HR_ACQUIRE() HR_NO_THREAD_SAFETY_ANALYSIS {
+    while (!try_lock()) {
+      ::sched_yield();
+    }
   }
   /// Ordered before all that the thread reads after it, so that who unlocks can look whether
   /// somebody has failed to lock in vain.
@@ -35,14 +45,17 @@ class HR_CAPABILITY("mutex") TryMutex {
 /// step them: the caller of a blocking operation, or the progress thread of the context.
 class SetQueue {
  public:
-  SetQueue(base::ShmMapping memory, ShmChannel channel)
-      : memory_(std::move(memory)), channel_(std::move(channel)) {}
+  SetQueue(std::unique_ptr<SetTransport> transport, uint64_t id, std::vector<int> world_ranks,
+           int rank)
+      : transport_(std::move(transport)),
+        id_(id),
+        world_ranks_(std::move(world_ranks)),
+        rank_(rank) {}
 
-  bool closed(int rank) const {
-    return channel_.progress(rank).closed.load(std::memory_order_acquire) != 0;
-  }
-  /// The world's rank, its place on the node, is one of this set.
-  bool has_place(int place) const { return channel_.has_place(place); }
+  uint64_t id() const { return id_; }
+
+  bool closed(int rank) const { return transport_->closed(rank); }
+  std::span<const int> world_ranks() const { return world_ranks_; }
 
   /// Number `work` and put it at the end. False: the set has failed, `work` is done with its error.
   bool push(const std::shared_ptr<WorkState>& work) HR_EXCLUDES(mutex_);
@@ -56,6 +69,8 @@ class SetQueue {
   Step step() HR_REQUIRES(driving_);
   /// Before sleeping: end what is over its deadline, or whose set has failed elsewhere.
   void look_for_failure() HR_REQUIRES(driving_);
+  /// Before sleeping at the node's bell: see that it rings when this set can go on.
+  void ring_bell_once() HR_REQUIRES(driving_) { transport_->ring_bell_once(); }
   /// Whom the operation under way waits for was last seen on this core.
   bool waits_on_core() const HR_REQUIRES(driving_);
   /// Drive on this thread until `work` is done or `deadline` has passed.
@@ -70,15 +85,21 @@ class SetQueue {
   /// What is being driven is ended by its driver, for only that one knows when it no longer touches
   /// the buffers.
   void fail(const Error& error) HR_EXCLUDES(mutex_, driving_);
+  /// Call this with the error once the set has failed. Before it is used.
+  void on_failure(std::function<void(const Error&)> then) { on_failure_ = std::move(then); }
+  /// What the set has failed with, here or on another rank.
+  std::optional<Error> failed() HR_EXCLUDES(mutex_, driving_);
+  /// fail(), for what another rank has told of.
+  void hear(const Error& error) HR_EXCLUDES(mutex_, driving_);
   /// Ask the other ranks to begin the next operation as well.
   void call_others() HR_EXCLUDES(mutex_);
   /// Another rank has called to an operation that this rank has not submitted.
-  bool called() const;
+  bool called() HR_EXCLUDES(driving_);
   /// Sleep until that, until wake(), a failure or `most`, unless `stop()` once this thread is seen
-  /// to sleep.
-  void wait_called(base::Micros most, const std::function<bool()>& stop);
+  /// to sleep; `stop` must not look at called().
+  void wait_called(base::Micros most, const std::function<bool()>& stop) HR_EXCLUDES(driving_);
   /// End wait_called() of this rank.
-  void wake() const { ring_bell(channel_.call_bell(channel_.rank()), true); }
+  void wake() const { transport_->wake_idle(); }
   /// What the set has failed with, here or on another rank; a rank that has closed it counts.
   std::optional<Error> failure() HR_EXCLUDES(mutex_);
 
@@ -88,7 +109,6 @@ class SetQueue {
  private:
   std::shared_ptr<WorkState> first() HR_EXCLUDES(mutex_);
   std::optional<Error> failure_of_current() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
-  void ring_calls() const;
   uint64_t submitted() const {
     return queued_.load(std::memory_order_relaxed) + direct_.load(std::memory_order_relaxed);
   }
@@ -96,8 +116,11 @@ class SetQueue {
   void set_failed(const Error& error) HR_EXCLUDES(mutex_);
   void end_all() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
 
-  base::ShmMapping memory_;
-  ShmChannel channel_;
+  const std::unique_ptr<SetTransport> transport_;
+  const uint64_t id_;
+  const std::vector<int> world_ranks_;
+  const int rank_;
+  std::function<void(const Error&)> on_failure_;
   std::atomic<uint32_t> pending_ = 0;  // size of queue_
   std::atomic<int> waits_for_ = -1;    // by the operation under way, when a thread last slept
   std::atomic<bool> failing_ = false;  // failed_ is set
@@ -107,9 +130,8 @@ class SetQueue {
 
   TryMutex driving_;  // before mutex_
   std::shared_ptr<WorkState> current_ HR_GUARDED_BY(driving_);
-  std::unique_ptr<ShmOperation> operation_ HR_GUARDED_BY(driving_);
+  std::unique_ptr<Operation> operation_ HR_GUARDED_BY(driving_);
   int closed_seen_ HR_GUARDED_BY(driving_) = -1;  // a closed rank that the operation waited for
-  ShmSetState state_ HR_GUARDED_BY(driving_);
 
   base::Mutex mutex_;  // leaf
   std::deque<std::shared_ptr<WorkState>> queue_ HR_GUARDED_BY(mutex_);

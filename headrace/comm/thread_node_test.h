@@ -12,6 +12,7 @@
 #include "headrace/base/shm_segment.h"
 #include "headrace/base/thread.h"
 #include "headrace/comm/process_set_internal.h"
+#include "headrace/comm/shm_transport_internal.h"
 
 namespace headrace::comm::testing {
 
@@ -61,8 +62,10 @@ class ThreadNode {
     auto state = std::make_unique<ProcessSet::State>();
     // The memory is this node's; the mapping of a set that owns none is empty.
     state->queue = std::make_shared<SetQueue>(
-        base::ShmMapping(),
-        ShmChannel(memories_[static_cast<size_t>(index)].data(), geometry_, rank, bells, all));
+        std::make_unique<ShmTransport>(
+            base::ShmMapping(),
+            ShmChannel(memories_[static_cast<size_t>(index)].data(), geometry_, rank, bells, all)),
+        static_cast<uint64_t>(index), all, rank);
     state->progress = progress;
     state->world_ranks = all;
     state->rank = rank;

@@ -91,6 +91,7 @@ Work Work::ended(uint64_t sequence) {
   return work;
 }
 
+int Work::source() const { return state_->source.load(std::memory_order_acquire); }
 uint64_t Work::sequence() const { return sequence_.value_or(state_->sequence); }
 
 }  // namespace headrace::comm

@@ -35,6 +35,8 @@ class HR_API Work {
   void on_done(std::function<void(const Result<void>&)> then) const;
   /// Number of the operation within its process set.
   uint64_t sequence() const;
+  /// Of a recv that is done: the rank of the set that sent it; -1 otherwise.
+  int source() const;
 
  private:
   std::shared_ptr<WorkState> state_;

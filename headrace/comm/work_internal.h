@@ -28,6 +28,7 @@ struct WorkState {
 
   const ForkMark mark;
   std::atomic<uint32_t> status = 0;
+  std::atomic<int> source = -1;
   base::Mutex mutex;
   Result<void> outcome HR_GUARDED_BY(mutex);  // never changes once status is 1
   std::vector<std::function<void(const Result<void>&)>> callbacks HR_GUARDED_BY(mutex);

@@ -8,9 +8,9 @@
 namespace headrace::comm {
 
 std::string_view kind_name(Kind kind) {
-  constexpr std::string_view kNames[] = {"barrier",    "all_reduce", "reduce",
-                                         "broadcast",  "all_gather", "reduce_scatter",
-                                         "all_to_all", "gather",     "scatter"};
+  constexpr std::string_view kNames[] = {"barrier",    "all_reduce",     "reduce",     "broadcast",
+                                         "all_gather", "reduce_scatter", "all_to_all", "gather",
+                                         "scatter",    "send",           "recv"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -28,6 +28,9 @@ bool has_root(Kind kind) {
 }  // namespace
 
 uint64_t Call::fingerprint() const {
+  if (told != nullptr) {
+    return base::derive_seed(told->fingerprint(), part);
+  }
   const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
                          static_cast<uint64_t>(dtype) << 16U | static_cast<uint64_t>(root) << 24U;
   uint64_t mixed = base::derive_seed(small, count);
@@ -45,6 +48,12 @@ std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
   }
   if (has_root(kind)) {
     text += fmt::format(" root {}", root);
+  }
+  if (kind == Kind::send) {
+    text += fmt::format(" to rank {}", root);
+  }
+  if (kind == Kind::recv) {
+    text += root < 0 ? " from any rank" : fmt::format(" from rank {}", root);
   }
   if (kind != Kind::barrier) {
     text += fmt::format(" {}[{}]", dtype_name(dtype), count);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,8 @@ enum class Kind : uint8_t {
   all_to_all,
   gather,
   scatter,
+  send,  ///< `root` is the rank at the other end; beside the collectives' order
+  recv,  ///< the same; -1: any
 };
 
 std::string_view kind_name(Kind kind);
@@ -41,6 +44,15 @@ struct Call {
   double prescale = 1.0;
   double postscale = 1.0;  ///< with the 1/n of `average` in it
   std::string name;
+  /// Type of the results of a reduction, where it is not `dtype`: f32 for a node's part of a sum of
+  /// 16-bit floats. Only reduce in one piece and reduce_scatter know it.
+  std::optional<Dtype> out_dtype = {};
+  /// A part of another call: which one the ranks compare and name, and which part of it this is.
+  const Call* told = nullptr;
+  uint32_t part = 0;
+
+  Dtype result_dtype() const { return out_dtype.value_or(dtype); }
+  const Call& as_told() const { return told != nullptr ? *told : *this; }
 
   /// What must be equal on all ranks, mixed into 64 bits.
   uint64_t fingerprint() const;

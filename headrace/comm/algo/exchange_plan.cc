@@ -46,6 +46,8 @@ class Planner {
       case Kind::all_to_all: all_to_all(); break;
       case Kind::gather: gather(); break;
       case Kind::scatter: scatter(); break;
+      case Kind::send:
+      case Kind::recv: break;  // messages are no collectives
     }
     return std::move(plan_);
   }
@@ -74,6 +76,7 @@ class Planner {
     const bool wants = call_.kind == Kind::all_reduce || rank_ == root_;
     send_parts(counts, offsets);
     plan_.publishes = true;
+    plan_.publish_to = call_.kind == Kind::reduce ? call_.root : -1;
     if (wants) {
       plan_.result = out(offsets[rank_], counts[rank_]);
       for (size_t p = 0; p < ranks_; ++p) {
@@ -218,6 +221,29 @@ ExchangePlan plan_exchange(const Call& call, int rank, int ranks, size_t chunk_b
   return plan;
 }
 
+ExchangePlan plan_direct(const Call& call, int rank, int ranks) {
+  const size_t bytes = call.count * dtype_bytes(call.dtype);
+  const bool to_all = call.kind == Kind::all_reduce;
+  ExchangePlan plan;
+  plan.send.resize(static_cast<size_t>(ranks));
+  plan.take_result.resize(static_cast<size_t>(ranks));
+  plan.take_sent.resize(static_cast<size_t>(ranks));
+  plan.reduces = true;
+  for (int p = 0; p < ranks; ++p) {
+    if (p != rank && (to_all || p == call.root)) {
+      plan.send[static_cast<size_t>(p)] = {call.in, bytes};
+    }
+  }
+  if (to_all || rank == call.root) {
+    plan.own = {call.in, bytes};
+    plan.result = {call.out, bytes};
+    plan.result_bytes = bytes;
+  }
+  plan.chunk_bytes = bytes;
+  plan.steps = 1;
+  return plan;
+}
+
 std::optional<size_t> one_piece_bytes(const Call& call) {
   const size_t element = dtype_bytes(call.dtype);
   switch (call.kind) {
@@ -230,7 +256,9 @@ std::optional<size_t> one_piece_bytes(const Call& call) {
     case Kind::reduce_scatter:
     case Kind::scatter:
       return std::accumulate(call.counts.begin(), call.counts.end(), uint64_t{0}) * element;
-    case Kind::all_to_all: break;
+    case Kind::all_to_all:
+    case Kind::send:
+    case Kind::recv: break;
   }
   return std::nullopt;
 }

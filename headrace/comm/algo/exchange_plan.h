@@ -32,6 +32,7 @@ struct ExchangePlan {
   size_t result_bytes = 0;  ///< of the own part
   bool reduces = false;     ///< own part = tree over all ranks' contributions; else a copy of `own`
   bool publishes = false;   ///< others take the own part's result
+  int publish_to = -1;      ///< the only one who does; -1: all
   std::vector<Piece> take_result;  ///< other ranks' results
   std::vector<Piece> take_sent;    ///< what other ranks send, without a reduction
   size_t chunk_bytes = 0;          ///< a multiple of the element size
@@ -46,6 +47,10 @@ std::vector<uint64_t> equal_parts(uint64_t count, int ranks, size_t element_byte
 
 /// The plan of `rank`. `chunk_bytes_max` bounds a chunk.
 ExchangePlan plan_exchange(const Call& call, int rank, int ranks, size_t chunk_bytes_max);
+
+/// The plan of an all_reduce or reduce in which each rank that wants the result puts all
+/// contributions together itself: more bytes, one exchange instead of two.
+ExchangePlan plan_direct(const Call& call, int rank, int ranks);
 
 /// Bytes that each rank puts when the whole collective goes in one piece; nullopt for kinds whose
 /// ranks do not know one another's sizes.

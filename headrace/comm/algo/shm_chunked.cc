@@ -153,10 +153,17 @@ void ShmChunked::reduce() {
       sources_[static_cast<size_t>(r)] = r == rank ? result : channel_.chunk_slot(r, chunk, rank);
     }
     // Into the slot, which the caches hold, and from there to the user's memory.
-    std::byte* to = slot != nullptr ? slot : plan_.result.data + offset;
-    reduce_tree(
-        {.in = call().dtype, .out = call().dtype, .op = call().op, .scale = call().postscale},
-        sources_, to, bytes / dtype_bytes(call().dtype));
+    const size_t element = dtype_bytes(call().dtype);
+    const size_t out_offset = offset / element * dtype_bytes(call().result_dtype());
+    std::byte* to = slot != nullptr ? slot : plan_.result.data + out_offset;
+    reduce_tree({.in = call().dtype,
+                 .out = call().result_dtype(),
+                 .op = call().op,
+                 .scale = call().postscale},
+                sources_, to, bytes / element);
+    if (slot == nullptr) {
+      return;
+    }
     result = to;
   } else if (slot != nullptr) {
     std::memcpy(slot, result, bytes);

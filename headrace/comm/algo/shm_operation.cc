@@ -82,14 +82,15 @@ bool ShmOperation::may_write() {
 
 void ShmOperation::announce() {
   Announcement& text = channel_.announcement(channel_.rank(), sequence_);
+  const Call& call = call_->as_told();
   text.sequence = sequence_;
-  text.count = call_->count;
-  text.kind = static_cast<uint8_t>(call_->kind);
-  text.op = static_cast<uint8_t>(call_->op);
-  text.dtype = static_cast<uint8_t>(call_->dtype);
-  text.root = call_->root;
-  const size_t letters = std::min(call_->name.size(), sizeof text.name - 1);
-  std::memcpy(text.name, call_->name.data(), letters);
+  text.count = call.count;
+  text.kind = static_cast<uint8_t>(call.kind);
+  text.op = static_cast<uint8_t>(call.op);
+  text.dtype = static_cast<uint8_t>(call.dtype);
+  text.root = call.root;
+  const size_t letters = std::min(call.name.size(), sizeof text.name - 1);
+  std::memcpy(text.name, call.name.data(), letters);
   text.name[letters] = '\0';
   // Pairs with the acquire in look_at.
   channel_.line(channel_.rank(), sequence_).flag.store(flag_, std::memory_order_release);
@@ -118,6 +119,19 @@ Step ShmOperation::mismatch(int other) {
                    sequence_, describe_of(channel_.rank()), channel_.rank(), describe_of(other),
                    other)});
   return Step::failed;
+}
+
+bool next_shm_begun(const ShmChannel& channel, const ShmSetState& state) {
+  const uint64_t before = state.last_flag[state.sequence & 1];
+  for (int other = 0; other < channel.ranks(); ++other) {
+    // Who has not ended the operation before may show a flag that is older still.
+    const uint32_t done = channel.progress(other).done.load(std::memory_order_acquire);
+    if (other != channel.rank() && done == static_cast<uint32_t>(state.sequence) &&
+        channel.line(other, state.sequence).flag.load(std::memory_order_acquire) != before) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::unique_ptr<ShmOperation> start_shm_operation(const Call& call, ShmChannel& channel,

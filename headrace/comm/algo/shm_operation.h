@@ -9,6 +9,7 @@
 
 #include "headrace/base/result.h"
 #include "headrace/comm/algo/call.h"
+#include "headrace/comm/algo/operation.h"
 #include "headrace/comm/transport/shm_channel.h"
 
 namespace headrace::comm {
@@ -21,19 +22,11 @@ struct ShmSetState {
   uint64_t last_flag[2] = {0, 0};  ///< of the operation before on this parity
 };
 
-enum class Step : uint8_t { stuck, moved, done, failed };
-
-/// Run by one thread at a time. step() does what can be done without waiting; `failed` when the
-/// ranks do not agree or the set has failed, see `error`.
-class ShmOperation {
+/// What the operations of one set over shared memory have in common.
+class ShmOperation : public Operation {
  public:
-  virtual ~ShmOperation() = default;
-  virtual Step step() = 0;
-  const Error& error() const { return *error_; }
   /// The call has moved.
   void set_call(const Call& call) { call_ = &call; }
-  /// The rank that the last step() which was `stuck` waited for.
-  int missing() const { return missing_; }
 
  protected:
   ShmOperation(const Call& call, ShmChannel& channel, ShmSetState& state);
@@ -54,8 +47,6 @@ class ShmOperation {
   const uint64_t sequence_;
   const uint64_t flag_;
   const uint64_t flag_before_;
-  std::optional<Error> error_;
-  int missing_ = -1;
 
  private:
   const Call* call_;
@@ -65,6 +56,9 @@ class ShmOperation {
 /// at must outlive it, and it must end before the next one of the set starts.
 std::unique_ptr<ShmOperation> start_shm_operation(const Call& call, ShmChannel& channel,
                                                   ShmSetState& state);
+
+/// Between two operations: another rank has announced the next one already.
+bool next_shm_begun(const ShmChannel& channel, const ShmSetState& state);
 
 /// What the set failed with, when a rank has found that it must.
 std::optional<Error> failure_of(const ShmChannel& channel);

@@ -88,10 +88,12 @@ void ShmSmall::take() {
     for (int r = 0; r < ranks; ++r) {
       sources[static_cast<size_t>(r)] = piece(r) + offset;
     }
-    reduce_tree(
-        {.in = call().dtype, .out = call().dtype, .op = call().op, .scale = call().postscale},
-        std::span(sources).first(static_cast<size_t>(ranks)), call().out,
-        scatter ? call().counts[static_cast<size_t>(rank)] : call().count);
+    reduce_tree({.in = call().dtype,
+                 .out = call().result_dtype(),
+                 .op = call().op,
+                 .scale = call().postscale},
+                std::span(sources).first(static_cast<size_t>(ranks)), call().out,
+                scatter ? call().counts[static_cast<size_t>(rank)] : call().count);
   } else if (call().kind == Kind::broadcast) {
     copy_piece(call().out, rank == call().root ? call().in : piece(call().root),
                call().count * element);

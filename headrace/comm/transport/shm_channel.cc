@@ -95,10 +95,6 @@ std::byte* ShmChannel::chunk_slot(int rank, uint32_t chunk, int part) const {
          index * geometry_.chunk_bytes;
 }
 
-bool ShmChannel::has_place(int place) const {
-  return std::find(places_.begin(), places_.end(), place) != places_.end();
-}
-
 void ShmChannel::expect_line(uint64_t sequence) const { fetch_to_write(&line(rank_, sequence)); }
 
 void ShmChannel::expect_slot(uint64_t sequence, size_t bytes) const {
@@ -116,6 +112,13 @@ void ShmChannel::ring_others(Fence fence) const {
     if (other != rank_) {
       bells_.ring(places_[static_cast<size_t>(other)]);
     }
+  }
+}
+
+void ShmChannel::ring_calls() const {
+  NodeBells::fence();
+  for (int rank = 0; rank < geometry_.ranks; ++rank) {
+    ring_bell(call_bell(rank), false);
   }
 }
 

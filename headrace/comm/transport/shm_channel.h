@@ -102,10 +102,11 @@ class ShmChannel {
 
   /// Wake whoever of the others sleeps, after something was published.
   void ring_others(Fence fence = Fence::yes) const;
-  bool has_place(int place) const;
   bool shares_core_with(int rank) const {
     return rank >= 0 && bells_.shares_core_with(places_[static_cast<size_t>(rank)]);
   }
+  /// Wake all that wait for an operation to begin (call_bell).
+  void ring_calls() const;
   const NodeBells& bells() const { return bells_; }
 
  private:

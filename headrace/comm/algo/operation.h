@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective on its way, whatever carries its bytes: steps that never block.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "headrace/base/result.h"
+
+namespace headrace::comm {
+
+enum class Step : uint8_t { stuck, moved, done, failed };
+
+/// Run by one thread at a time. step() does what can be done without waiting; `failed` when the
+/// ranks do not agree or the set has failed, see `error`.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  virtual Step step() = 0;
+  const Error& error() const { return *error_; }
+  /// The rank that the last step() which was `stuck` waited for.
+  int missing() const { return missing_; }
+
+ protected:
+  std::optional<Error> error_;
+  int missing_ = -1;
+};
+
+}  // namespace headrace::comm

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// send and recv of a process set.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "headrace/comm/process_set_internal.h"
+
+namespace headrace::comm {
+
+namespace {
+
+std::shared_ptr<WorkState> work_of(Kind kind, const ConstBuffer& buffer, int other,
+                                   const Options& options) {
+  auto work = std::make_shared<WorkState>();
+  work->call.kind = kind;
+  work->call.dtype = buffer.dtype;
+  work->call.count = buffer.count;
+  work->call.root = other;
+  work->call.name = options.name;
+  return work;
+}
+
+std::string text_of(const Call& call, int tag) {
+  return fmt::format("comm: {} with tag {}",
+                     describe(call.kind, call.op, call.dtype, call.count, call.root, call.name),
+                     tag);
+}
+
+Work ended(std::shared_ptr<WorkState> work, Error error) {
+  work->complete(std::move(error));
+  return Work(std::move(work));
+}
+
+/// The other end is a rank of the set, and not this one.
+Result<void> check_rank(const WorkState& work, int other, int self, int ranks, int tag) {
+  if (other < 0 || other >= ranks || other == self) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("{}: the other end must be another one of the {} ranks of the set",
+                             text_of(work.call, tag), ranks)};
+  }
+  if (work.call.count > 0 && ranks < 2) {
+    return Error{Errc::invalid_argument, text_of(work.call, tag) + ": nobody else is in the set"};
+  }
+  return {};
+}
+
+MailDone completion(const std::shared_ptr<WorkState>& work, std::vector<int> world_ranks) {
+  return [work, ranks = std::move(world_ranks)](const Result<void>& how, int world_rank) {
+    const auto found = std::find(ranks.begin(), ranks.end(), world_rank);
+    if (how.ok() && work->call.kind == Kind::recv) {
+      work->source.store(static_cast<int>(found - ranks.begin()), std::memory_order_release);
+    }
+    work->complete(how);
+  };
+}
+
+Work waited(std::shared_ptr<WorkState> state, bool blocking) {
+  Work work(std::move(state));
+  if (blocking) {
+    static_cast<void>(work.wait());
+  }
+  return work;
+}
+
+}  // namespace
+
+Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) {
+  auto work = work_of(Kind::send, in, dst, options);
+  if (auto good = check_rank(*work, dst, rank(), size(), tag); !good.ok()) {
+    return ended(std::move(work), std::move(good).error());
+  }
+  if (const auto failed = state_->queue->failed()) {
+    return ended(std::move(work), *failed);
+  }
+  work->deadline = base::Deadline::in(options.timeout.value_or(state_->timeout));
+  const int to = state_->world_ranks[static_cast<size_t>(dst)];
+  if (auto open = state_->network->open_mail(to, work->deadline); !open.ok()) {
+    return ended(std::move(work), std::move(open).error());
+  }
+  state_->network->send({.set = state_->id,
+                         .to = to,
+                         .tag = tag,
+                         .data = in.bytes(),
+                         .bytes = in.size_bytes(),
+                         .deadline = work->deadline,
+                         .what = text_of(work->call, tag),
+                         .done = completion(work, state_->world_ranks)});
+  return waited(std::move(work), options.blocking);
+}
+
+Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
+  auto work = work_of(Kind::recv, out, src, options);
+  const bool any = src == any_source && size() > 1;
+  if (auto good = check_rank(*work, src, rank(), size(), tag); !any && !good.ok()) {
+    return ended(std::move(work), std::move(good).error());
+  }
+  if (const auto failed = state_->queue->failed()) {
+    return ended(std::move(work), *failed);
+  }
+  work->deadline = base::Deadline::in(options.timeout.value_or(state_->timeout));
+  const auto hopeless = [queue = state_->queue, network = state_->network.get(), src,
+                         self = rank()]() -> std::string {
+    if (queue->failed()) {
+      return "";  // which ends it, with the error
+    }
+    const auto ranks = queue->world_ranks();
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      const auto one = static_cast<int>(r);
+      const bool asked = src == any_source ? one != self : one == src;
+      if (asked && !queue->closed(one) && !network->departed(ranks[r])) {
+        return "";
+      }
+    }
+    return src == any_source ? "all other ranks have closed the process set"
+                             : fmt::format("rank {} has closed the process set", src);
+  };
+  state_->network->receive({.set = state_->id,
+                            .from = any ? -1 : state_->world_ranks[static_cast<size_t>(src)],
+                            .tag = tag,
+                            .data = out.bytes(),
+                            .bytes = out.size_bytes(),
+                            .deadline = work->deadline,
+                            .what = text_of(work->call, tag),
+                            .done = completion(work, state_->world_ranks),
+                            .hopeless = hopeless});
+  return waited(std::move(work), options.blocking);
+}
+
+}  // namespace headrace::comm

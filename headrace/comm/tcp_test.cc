@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives between nodes: the same bits as one process computes, on every layout of ranks.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "headrace/base/random.h"
+#include "headrace/comm/algo/node_tree.h"
+#include "headrace/comm/thread_ranks_test.h"
+
+namespace headrace::comm {
+namespace {
+
+using testing::run_thread_ranks;
+
+/// Ranks per node; ranks are dealt to the nodes one after the other when `dealt`.
+struct Layout {
+  std::string name;
+  std::vector<int> nodes;
+  Transport transport = Transport::tcp;
+  bool dealt = false;
+
+  int ranks() const { return std::accumulate(nodes.begin(), nodes.end(), 0); }
+  std::vector<int> node_of() const {
+    std::vector<int> out;
+    std::vector<int> left = nodes;
+    while (static_cast<int>(out.size()) < ranks()) {
+      for (size_t n = 0; n < left.size(); ++n) {
+        for (int i = 0; i < (dealt ? 1 : nodes[n]) && left[n] > 0; ++i, --left[n]) {
+          out.push_back(static_cast<int>(n));
+        }
+      }
+    }
+    return out;
+  }
+};
+
+const std::vector<Layout> kLayouts = {
+    {"tcp 1", {1}},
+    {"tcp 2", {2}},
+    {"tcp 3", {3}},
+    {"tcp 5", {5}},
+    {"tcp 8", {8}},
+    {"nodes of one rank", {1, 1, 1, 1}, Transport::automatic},
+    {"2x2 all over tcp", {2, 2}},
+    {"2x2", {2, 2}, Transport::automatic},
+    {"3+2", {3, 2}, Transport::automatic},
+    {"3+2 dealt", {3, 2}, Transport::automatic, true},
+};
+
+void run_layout(const Layout& layout, const std::function<void(Context&)>& body) {
+  const std::vector<int> node_of = layout.node_of();
+  run_thread_ranks(
+      layout.ranks(),
+      [&](Config& config) {
+        config.transport = layout.transport;
+        config.node = "node " + std::to_string(node_of[static_cast<size_t>(config.rank)]);
+      },
+      body);
+}
+
+std::vector<std::byte> input(int rank, uint64_t count, Dtype dtype, uint64_t seed) {
+  base::Rng rng(base::derive_seed(seed, static_cast<uint64_t>(rank)));
+  const size_t element = dtype_bytes(dtype);
+  std::vector<std::byte> out(count * element);
+  for (uint64_t i = 0; i < count; ++i) {
+    const double value = rng.normal() * (rng.below(2) == 0 ? 1.0 : 300.0);
+    const auto as_float = static_cast<float>(value);
+    const uint64_t bits = rng.next();
+    std::byte* to = out.data() + i * element;
+    if (dtype == Dtype::f32) {
+      std::memcpy(to, &as_float, element);
+    } else if (dtype == Dtype::f64) {
+      std::memcpy(to, &value, element);
+    } else if (dtype == Dtype::f16 || dtype == Dtype::bf16) {
+      const uint16_t half = dtype == Dtype::f16 ? f16_of_f32(as_float) : bf16_of_f32(as_float);
+      std::memcpy(to, &half, element);
+    } else if (dtype == Dtype::boolean) {
+      *to = static_cast<std::byte>(bits & 1U);
+    } else {
+      std::memcpy(to, &bits, element);
+    }
+  }
+  return out;
+}
+
+/// What the fixed tree over nodes and ranks gives.
+std::vector<std::byte> reduced(const Layout& layout, uint64_t count, Dtype dtype, Op op,
+                               double scale, uint64_t seed) {
+  std::vector<std::vector<std::byte>> all;
+  std::vector<const std::byte*> sources;
+  for (int r = 0; r < layout.ranks(); ++r) {
+    all.push_back(input(r, count, dtype, seed));
+  }
+  for (const auto& one : all) {
+    sources.push_back(one.data());
+  }
+  std::vector<std::byte> out(count * dtype_bytes(dtype));
+  const auto node_of = layout.node_of();
+  if (count > 0) {
+    reduce_node_tree({.in = dtype, .out = dtype, .op = op, .scale = scale}, NodeTree::of(node_of),
+                     sources, out.data(), count);
+  }
+  return out;
+}
+
+constexpr uint64_t kCounts[] = {0, 1, 14, 15, 97, 16'383, 16'384, 16'385, 100'003, 400'001};
+
+std::vector<std::byte> all_reduced(ProcessSet& set, const std::vector<std::byte>& in, Dtype dtype,
+                                   Op op, const Options& options, bool in_place = false) {
+  const uint64_t count = in.size() / dtype_bytes(dtype);
+  std::vector<std::byte> out = in_place ? in : std::vector<std::byte>(in.size());
+  const auto how = set.all_reduce(ConstBuffer(in_place ? out.data() : in.data(), count, dtype),
+                                  Buffer{out.data(), count, dtype}, op, options)
+                       .wait();
+  CHECK_MESSAGE(how.ok(), how.error().message());
+  return out;
+}
+
+TEST_CASE("all_reduce gives the bits of the fixed tree on every layout and for every size") {
+  for (const Layout& layout : kLayouts) {
+    CAPTURE(layout.name);
+    std::vector<std::vector<std::byte>> wanted;
+    for (const uint64_t count : kCounts) {
+      wanted.push_back(reduced(layout, count, Dtype::f32, Op::sum, 1.0, count));
+    }
+    run_layout(layout, [&](Context& context) {
+      ProcessSet& world = context.world();
+      for (size_t i = 0; i < std::size(kCounts); ++i) {
+        const auto in = input(world.rank(), kCounts[i], Dtype::f32, kCounts[i]);
+        for (const bool blocking : {true, false}) {
+          const Options options = {.blocking = blocking};
+          CHECK(all_reduced(world, in, Dtype::f32, Op::sum, options) == wanted[i]);
+          CHECK(all_reduced(world, in, Dtype::f32, Op::sum, options, true) == wanted[i]);
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("all types and operations agree with the fixed tree between nodes") {
+  for (const Layout& layout : kLayouts) {
+    if (layout.ranks() < 3) {
+      continue;
+    }
+    CAPTURE(layout.name);
+    struct Case {
+      Dtype dtype;
+      Op op;
+      uint64_t count;
+      std::vector<std::byte> wanted;
+      std::vector<std::byte> scaled;
+    };
+    std::vector<Case> cases;
+    for (int d = 0; d <= static_cast<int>(Dtype::boolean); ++d) {
+      for (int o = 0; o <= static_cast<int>(Op::bxor); ++o) {
+        const auto dtype = static_cast<Dtype>(d);
+        const auto op = static_cast<Op>(o);
+        for (const uint64_t count : {33U, 40'009U}) {
+          if (op != Op::average && check_reducible(dtype, op).ok()) {
+            cases.push_back({dtype, op, count, reduced(layout, count, dtype, op, 1.0, count),
+                             reduced(layout, count, dtype, op, 0.25, count)});
+          }
+        }
+      }
+    }
+    run_layout(layout, [&](Context& context) {
+      ProcessSet& world = context.world();
+      for (const Case& one : cases) {
+        CAPTURE(dtype_name(one.dtype));
+        CAPTURE(op_name(one.op));
+        const auto in = input(world.rank(), one.count, one.dtype, one.count);
+        CHECK(all_reduced(world, in, one.dtype, one.op, {.blocking = true}) == one.wanted);
+        CHECK(all_reduced(world, in, one.dtype, one.op, {.postscale = 0.25, .blocking = true}) ==
+              one.scaled);
+      }
+    });
+  }
+}
+
+/// Every kind once, for each count; what each gave, one behind the other.
+std::vector<std::byte> every_kind(ProcessSet& set, bool blocking) {
+  const auto n = static_cast<uint64_t>(set.size());
+  const auto rank = static_cast<uint64_t>(set.rank());
+  const Options options = {.blocking = blocking};
+  std::vector<std::byte> all;
+  const auto done = [&](const Work& work, const std::vector<std::byte>& out) {
+    const auto how = work.wait();
+    CHECK_MESSAGE(how.ok(), how.error().message());
+    all.insert(all.end(), out.begin(), out.end());
+  };
+  const auto f32 = [](std::vector<std::byte>& bytes) {
+    return Buffer{bytes.data(), bytes.size() / 4, Dtype::f32};
+  };
+  const auto sized = [](uint64_t elements) { return std::vector<std::byte>(elements * 4); };
+  for (const uint64_t count : {0U, 1U, 15U, 5'000U, 70'001U}) {
+    for (int root = 0; root < set.size(); ++root) {
+      const bool here = set.rank() == root;
+      auto in = input(set.rank(), count, Dtype::f32, count + 7);
+      auto out = sized(count);
+      done(set.reduce(f32(in), f32(out), root, Op::sum, options), here ? out : sized(0));
+      out = in;
+      done(set.broadcast(f32(out), root, options), out);
+      auto gathered = sized(here ? count * n : 0);
+      done(set.gather(f32(in), f32(gathered), root, options), gathered);
+      out = sized(count);
+      done(set.scatter(f32(gathered), f32(out), root, options), out);
+    }
+    auto in = input(set.rank(), count * n, Dtype::f32, count + 8);
+    auto out = sized(count);
+    done(set.reduce_scatter(f32(in), f32(out), Op::sum, {.prescale = 0.5, .blocking = blocking}),
+         out);
+    auto wide = sized(count * n);
+    done(set.all_gather(f32(out), f32(wide), options), wide);
+    done(set.all_to_all(f32(in), f32(wide), options), wide);
+    std::vector<uint64_t> counts(n);
+    std::vector<uint64_t> to(n);
+    std::vector<uint64_t> from(n);
+    for (uint64_t r = 0; r < n; ++r) {
+      counts[r] = r == 1 ? 0 : count / (r + 1);
+      to[r] = count * rank / (r + 1);
+      from[r] = count * r / (rank + 1);
+    }
+    in = input(set.rank(), counts[rank], Dtype::f32, count + 9);
+    wide = sized(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
+    done(set.all_gather_v(f32(in), counts, f32(wide), options), wide);
+    out = sized(counts[rank]);
+    done(set.reduce_scatter_v(f32(wide), counts, f32(out), Op::max, options), out);
+    in = input(set.rank(), std::accumulate(to.begin(), to.end(), uint64_t{0}), Dtype::f32, count);
+    wide = sized(std::accumulate(from.begin(), from.end(), uint64_t{0}));
+    done(set.all_to_all_v(f32(in), to, f32(wide), from, options), wide);
+    done(set.barrier(options), {});
+  }
+  return all;
+}
+
+TEST_CASE("every kind gives the same bytes over shared memory and over TCP") {
+  for (const int ranks : {1, 2, 3, 5, 8}) {
+    CAPTURE(ranks);
+    std::vector<std::vector<std::byte>> shm(static_cast<size_t>(ranks));
+    for (const Transport transport : {Transport::shm, Transport::tcp}) {
+      run_thread_ranks(
+          ranks, [&](Config& config) { config.transport = transport; },
+          [&](Context& context) {
+            auto& reference = shm[static_cast<size_t>(context.world().rank())];
+            if (transport == Transport::shm) {
+              reference = every_kind(context.world(), true);
+              return;
+            }
+            CHECK(every_kind(context.world(), true) == reference);
+            CHECK(every_kind(context.world(), false) == reference);
+          });
+    }
+  }
+}
+
+TEST_CASE("every kind gives the same bytes whichever way the bytes of several nodes take") {
+  for (const bool dealt : {false, true}) {
+    std::vector<std::vector<std::byte>> flat(5);
+    for (const Transport transport : {Transport::tcp, Transport::automatic}) {
+      run_layout({"3+2", {3, 2}, transport, dealt}, [&](Context& context) {
+        auto& reference = flat[static_cast<size_t>(context.world().rank())];
+        if (transport == Transport::tcp) {
+          reference = every_kind(context.world(), false);
+          return;
+        }
+        CHECK(every_kind(context.world(), true) == reference);
+        CHECK(every_kind(context.world(), false) == reference);
+      });
+    }
+  }
+}
+
+TEST_CASE("split makes sets across nodes, within one, and of one rank") {
+  for (const Transport transport : {Transport::tcp, Transport::automatic}) {
+    run_layout({"2+2", {2, 2}, transport}, [&](Context& context) {
+      ProcessSet& world = context.world();
+      const auto sum = [](ProcessSet& set, uint64_t count) {
+        std::vector<int64_t> values(count, set.world_ranks()[static_cast<size_t>(set.rank())]);
+        const auto how = set.all_reduce(Buffer{values.data(), count, Dtype::i64}, Op::sum).wait();
+        CHECK_MESSAGE(how.ok(), how.error().message());
+        return values.back();
+      };
+      for (int i = 0; i < 3; ++i) {
+        auto across = context.split(world, world.rank() % 2, -world.rank());  // {2, 0} and {3, 1}
+        auto within = context.split(world, world.rank() / 2, 0);
+        auto alone = context.split(world, world.rank() == 1 ? 0 : -1, 0);
+        REQUIRE(across.ok());
+        REQUIRE(within.ok());
+        REQUIRE(alone.ok());
+        CHECK((*across)->world_ranks().front() == 2 + world.rank() % 2);
+        CHECK(sum(**across, 30'000) == 2 + 2 * (world.rank() % 2));
+        CHECK(sum(**within, 3) == (world.rank() < 2 ? 1 : 5));
+        CHECK((*alone == nullptr) == (world.rank() != 1));
+        if (*alone != nullptr) {
+          CHECK(sum(**alone, 5) == 1);
+        }
+        CHECK(sum(world, 7) == 6);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace headrace::comm

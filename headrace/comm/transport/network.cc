@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/comm/transport/network.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "headrace/comm/transport/network_loop_internal.h"
+
+namespace headrace::comm {
+
+namespace {
+
+constexpr uint64_t kMailSet = UINT64_MAX;  // in place of a set: a stream of messages
+
+}  // namespace
+
+Result<std::shared_ptr<Network>> Network::start(const NetworkOptions& options,
+                                                const wire::Endpoint& where, NetworkEvents events) {
+  auto loop = std::make_shared<Loop>(options, std::move(events));
+  HR_TRY(auto listener, wire::Listener::bind(where), "comm");
+  loop->epoll = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  loop->wake_fd = base::Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = UINT32_MAX;
+  if (!loop->epoll.valid() || !loop->wake_fd.valid() ||
+      ::epoll_ctl(loop->epoll.get(), EPOLL_CTL_ADD, loop->wake_fd.get(), &event) != 0) {
+    return errno_error(errno, "comm: making an epoll and an event descriptor");
+  }
+  const wire::HandshakeOptions handshake = {.job_id = options.job,
+                                            .generation = options.generation,
+                                            .secret = loop->options.secret.get()};
+  Loop* raw = loop.get();
+  loop->door = std::make_unique<Door>(
+      std::move(listener), handshake, loop->name(), loop->epoll.get(),
+      [raw](const Hello& hello, Arrival arrival) {
+        if (hello.set == kMailSet) {
+          if (auto* fd = std::get_if<base::Fd>(&arrival)) {
+            raw->mail->adopt(hello.rank, std::move(*fd), false);
+          }
+          return;
+        }
+        base::MutexLock lock(raw->mutex);
+        raw->arrived.insert_or_assign({hello.set, hello.rank}, std::move(arrival));
+        raw->changed.notify_all();
+      });
+  loop->mail = std::make_unique<Mail>(loop->epoll.get());
+  loop->thread = base::Thread("hr-net", [raw] { raw->run(); });
+  return std::shared_ptr<Network>(new Network(std::move(loop)));
+}
+
+Network::Network(std::shared_ptr<Loop> loop) : loop_(std::move(loop)) {}
+
+Network::~Network() {
+  loop_->stopping.store(true);
+  loop_->wake();
+  loop_->thread.join();
+}
+
+uint16_t Network::port() const { return loop_->door->endpoint().port; }
+
+namespace {
+
+/// Say what the connection is for, and hear that it is wanted.
+Result<Arrival> introduce(wire::Channel channel, const Hello& hello, wire::Service service,
+                          base::Deadline deadline) {
+  HR_TRY(channel.send({.type = kHelloFrame, .flags = 0, .payload = hello.bytes()}, deadline));
+  const std::string peer = channel.peer();
+  if (service != wire::Service::data) {
+    HR_TRY(const auto answer, channel.receive(deadline));
+    if (answer.type != kWelcomeFrame) {
+      return Error{Errc::corrupt, peer + " answers with something else"};
+    }
+    return Arrival(std::move(channel));
+  }
+  HR_TRY(base::Fd fd, std::move(channel).release());
+  pollfd event = {.fd = fd.get(), .events = POLLIN, .revents = 0};
+  const auto limit_ms = std::chrono::ceil<std::chrono::milliseconds>(
+      std::min<base::Micros>(deadline.left(), std::chrono::hours(1)));
+  static_cast<void>(::poll(&event, 1, static_cast<int>(limit_ms.count())));
+  char byte = 0;
+  if (::recv(fd.get(), &byte, 1, MSG_DONTWAIT) != 1 || byte != kWelcomeByte) {
+    return Error{deadline.passed() ? Errc::timeout : Errc::io,
+                 peer + " does not take the connection; see its output"};
+  }
+  return Arrival(std::move(fd));
+}
+
+}  // namespace
+
+Result<Arrival> Network::call(const Hello& hello, wire::Service service, int to,
+                              base::Deadline deadline) {
+  const NetworkPeer& peer = loop_->peers[static_cast<size_t>(to)];
+  const wire::HandshakeOptions options = {.service = service,
+                                          .job_id = loop_->options.job,
+                                          .generation = loop_->options.generation,
+                                          .secret = loop_->options.secret.get()};
+  auto channel = wire::Channel::connect(peer.endpoints, options, deadline);
+  auto arrival = channel.ok() ? introduce(*std::move(channel), hello, service, deadline)
+                              : Result<Arrival>(channel.error());
+  if (!arrival.ok()) {
+    arrival.error().add_context(
+        fmt::format("comm: {} cannot reach {}", loop_->name(), loop_->name_of(to)));
+  }
+  return arrival;
+}
+
+Result<Arrival> Network::await(const Hello& hello, base::Deadline deadline) {
+  Loop& loop = *loop_;
+  const std::pair<uint64_t, int> key = {hello.set, hello.rank};
+  const base::Micros limit = deadline.left();
+  base::MutexLock lock(loop.mutex);
+  const bool there = loop.changed.wait_for(
+      loop.mutex, limit, [&]() HR_NO_THREAD_SAFETY_ANALYSIS { return loop.arrived.contains(key); });
+  if (!there) {
+    return Error{Errc::timeout,
+                 fmt::format("comm: {} waited {} s at port {} for {}, which did not connect; see "
+                             "its output, and whether a firewall is between them",
+                             loop.name(), std::chrono::ceil<std::chrono::seconds>(limit).count(),
+                             port(), loop.name_of(hello.rank))};
+  }
+  auto node = loop.arrived.extract(key);
+  return std::move(node.mapped());
+}
+
+Result<std::vector<std::optional<Arrival>>> Network::link(uint64_t set, wire::Service service,
+                                                          std::span<const int> world_ranks,
+                                                          int self, base::Deadline deadline) {
+  std::vector<std::optional<Arrival>> arrivals(world_ranks.size());
+  const int own = loop_->options.rank;
+  // To those below; those above come by themselves.
+  for (size_t i = 0; i < world_ranks.size(); ++i) {
+    if (static_cast<int>(i) != self && world_ranks[i] < own) {
+      HR_TRY(arrivals[i], call({.set = set, .rank = own}, service, world_ranks[i], deadline));
+    }
+  }
+  for (size_t i = 0; i < world_ranks.size(); ++i) {
+    if (static_cast<int>(i) != self && world_ranks[i] > own) {
+      HR_TRY(arrivals[i], await({.set = set, .rank = world_ranks[i]}, deadline));
+    }
+  }
+  return arrivals;
+}
+
+void Network::know(std::vector<NetworkPeer> peers) {
+  const auto ranks = static_cast<int>(peers.size());
+  loop_->peers = std::move(peers);
+  loop_->has_departed = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(ranks));
+  loop_->known_ranks.store(ranks, std::memory_order_release);
+}
+
+Result<void> Network::meet(base::Deadline deadline) {
+  const int ranks = loop_->known_ranks.load();
+  std::vector<int> all(static_cast<size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    all[static_cast<size_t>(r)] = r;
+  }
+  HR_TRY(auto arrivals, link(0, wire::Service::control, all, loop_->options.rank, deadline));
+  auto shared = std::make_shared<std::vector<std::optional<Arrival>>>(std::move(arrivals));
+  loop_->post([loop = loop_.get(), shared] {
+    for (size_t r = 0; r < shared->size(); ++r) {
+      if ((*shared)[r].has_value()) {
+        loop->adopt(static_cast<int>(r), std::get<wire::Channel>(*std::move((*shared)[r])));
+      }
+    }
+  });
+  return {};
+}
+
+Result<std::vector<base::Fd>> Network::connect(uint64_t set, std::span<const int> world_ranks,
+                                               int self, base::Deadline deadline) {
+  HR_TRY(auto arrivals, link(set, wire::Service::data, world_ranks, self, deadline));
+  std::vector<base::Fd> connections(arrivals.size());
+  for (size_t i = 0; i < arrivals.size(); ++i) {
+    if (arrivals[i].has_value()) {
+      connections[i] = std::get<base::Fd>(*std::move(arrivals[i]));
+    }
+  }
+  return connections;
+}
+
+Result<void> Network::open_mail(int rank, base::Deadline deadline) {
+  base::MutexLock lock(mail_mutex_);
+  if (mail_to_.contains(rank)) {
+    return {};
+  }
+  HR_TRY(auto arrival,
+         call({.set = kMailSet, .rank = loop_->options.rank}, wire::Service::data, rank, deadline));
+  auto shared = std::make_shared<base::Fd>(std::get<base::Fd>(std::move(arrival)));
+  loop_->post(
+      [loop = loop_.get(), shared, rank] { loop->mail->adopt(rank, std::move(*shared), true); });
+  mail_to_.insert(rank);
+  return {};
+}
+
+void Network::send(MailSend send) {
+  auto shared = std::make_shared<MailSend>(std::move(send));
+  loop_->post([loop = loop_.get(), shared] { loop->mail->send(std::move(*shared)); });
+}
+
+void Network::receive(MailReceive receive) {
+  auto shared = std::make_shared<MailReceive>(std::move(receive));
+  loop_->post([loop = loop_.get(), shared] { loop->mail->receive(std::move(*shared)); });
+}
+
+std::function<void(uint64_t, const Error&)> Network::mail_failer() const {
+  return [loop = loop_](uint64_t set, const Error& error) {
+    loop->post([raw = loop.get(), set, error] { raw->mail->fail_set(set, error); });
+  };
+}
+
+void Network::linger(std::vector<base::Fd> connections) {
+  auto shared = std::make_shared<std::vector<base::Fd>>(std::move(connections));
+  loop_->post([loop = loop_.get(), shared] {
+    constexpr base::Micros kLingerMost = std::chrono::seconds(5);
+    for (base::Fd& fd : *shared) {
+      loop->lingering.push_back({std::move(fd), base::Deadline::in(kLingerMost)});
+    }
+  });
+}
+
+bool Network::departed(int rank) const {
+  return rank < loop_->known_ranks.load(std::memory_order_acquire) &&
+         loop_->has_departed[static_cast<size_t>(rank)].load(std::memory_order_acquire);
+}
+
+void Network::suspect(int rank, const Error& error) {
+  loop_->post([loop = loop_.get(), rank, error] { loop->on_suspect(rank, error); });
+}
+
+void Network::ring_once(int epoll) {
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLONESHOT;
+  event.data.u64 = UINT32_MAX - 1;
+  if (::epoll_ctl(loop_->epoll.get(), EPOLL_CTL_MOD, epoll, &event) != 0 && errno == ENOENT) {
+    static_cast<void>(::epoll_ctl(loop_->epoll.get(), EPOLL_CTL_ADD, epoll, &event));
+  }
+}
+
+}  // namespace headrace::comm

@@ -302,7 +302,11 @@ def names(tree: Tree) -> Iterator[Finding]:
     # MPI's functions are called what they are called.
     words = re.compile(rf"\b(?!MPI_)\w*({'|'.join(BANNED_WORDS)})\w*", re.IGNORECASE)
     for path in tree.paths:
-        if PurePosixPath(path).stem in BANNED_FILE_NAMES:
+        # Scripts written for Horovod import that one.
+        if (
+            PurePosixPath(path).stem in BANNED_FILE_NAMES
+            and path != "python/headrace/common/util.py"
+        ):
             yield path, 1, "a name that says nothing: name the file after what it is about"
         if path.endswith((".cc", ".h")):
             code = tree.code(path)

@@ -28,8 +28,8 @@ int merge(const Arguments& arguments) {
         Json::object({{"out", output.string()}, {"files", static_cast<int64_t>(files.size())}});
     fmt::print("{}\n", told.dump());
   } else {
-    fmt::print("{}: {} files; open it in https://ui.perfetto.dev or chrome://tracing\n",
-               output.string(), files.size());
+    fmt::print("{}: {} files; open it in Perfetto or chrome://tracing\n", output.string(),
+               files.size());
   }
   return kExitOk;
 }

@@ -161,8 +161,8 @@ Result<void> NamedSet::State::run_response(const Response& response) {
   }
   if (response.tensors.size() > 1) {
     good = run_fused(response, ours);
-  } else if (response.tensors.front()->any().kind == NamedKind::allreduce) {
-    good = run_allreduce(response.tensors.front(), ours.front().get());
+  } else if (response.tensors.front()->any().kind == NamedKind::all_reduce) {
+    good = run_all_reduce(response.tensors.front(), ours.front().get());
   } else if (ours.front() != nullptr) {
     good = run_one(response.tensors.front(), *ours.front());
   }
@@ -177,16 +177,16 @@ Result<void> NamedSet::State::run_response(const Response& response) {
 Result<void> NamedSet::State::run_one(const ReadyTensor& tensor, NamedState& ours) {
   switch (tensor->any().kind) {
     case NamedKind::adasum: return run_adasum(tensor, ours);
-    case NamedKind::allgather: return run_allgather(tensor, ours);
+    case NamedKind::all_gather: return run_all_gather(tensor, ours);
     case NamedKind::broadcast: return run_broadcast(tensor, ours);
-    case NamedKind::alltoall: return run_alltoall(tensor, ours);
-    case NamedKind::reducescatter: return run_reducescatter(tensor, ours);
+    case NamedKind::all_to_all: return run_all_to_all(tensor, ours);
+    case NamedKind::reduce_scatter: return run_reduce_scatter(tensor, ours);
     case NamedKind::add_set: return run_add_set(tensor, ours);
     default: return {};
   }
 }
 
-Result<void> NamedSet::State::run_allreduce(const ReadyTensor& tensor, NamedState* ours) {
+Result<void> NamedSet::State::run_all_reduce(const ReadyTensor& tensor, NamedState* ours) {
   Options how = options_of(tensor);
   const Op op = op_of(tensor, how);
   const Request& request = tensor->any();
@@ -230,7 +230,7 @@ Result<void> NamedSet::State::run_fused(const Response& response,
     }
     at += elements * element;
   }
-  trace.activity(response, transfer_name(NamedKind::allreduce));
+  trace.activity(response, transfer_name(NamedKind::all_reduce));
   HR_TRY(finish(set->all_reduce(Buffer{fusion.data(), count, dtype}, op, how), "in an allreduce"));
   trace.activity(response, "MEMCPY_OUT_FUSION_BUFFER");
   at = fusion.data();
@@ -260,7 +260,7 @@ Result<void> NamedSet::State::run_adasum(const ReadyTensor& tensor, NamedState& 
   return {};
 }
 
-Result<void> NamedSet::State::run_allgather(const ReadyTensor& tensor, NamedState& ours) {
+Result<void> NamedSet::State::run_all_gather(const ReadyTensor& tensor, NamedState& ours) {
   std::vector<uint64_t> counts;
   uint64_t rows = 0;
   for (const auto& request : tensor->requests) {
@@ -283,7 +283,7 @@ Result<void> NamedSet::State::run_broadcast(const ReadyTensor& tensor, NamedStat
   return finish(set->broadcast(out, request.root, options_of(tensor)), "in a broadcast");
 }
 
-Result<void> NamedSet::State::run_alltoall(const ReadyTensor& tensor, NamedState& ours) {
+Result<void> NamedSet::State::run_all_to_all(const ReadyTensor& tensor, NamedState& ours) {
   const uint64_t row = ours.call.tensor->request.row_elements();
   std::vector<uint64_t> send;
   std::vector<uint64_t> receive;
@@ -304,7 +304,7 @@ Result<void> NamedSet::State::run_alltoall(const ReadyTensor& tensor, NamedState
   return finish(set->all_to_all_v(in, send, out, receive, options_of(tensor)), "in an alltoall");
 }
 
-Result<void> NamedSet::State::run_reducescatter(const ReadyTensor& tensor, NamedState& ours) {
+Result<void> NamedSet::State::run_reduce_scatter(const ReadyTensor& tensor, NamedState& ours) {
   const uint64_t rows = tensor->any().rows();
   const auto ranks = static_cast<uint64_t>(set->size());
   std::vector<uint64_t> counts;

@@ -27,8 +27,8 @@ Error bad(const NamedTensor& tensor, const std::string& what) {
 }
 
 bool is_reduction(NamedKind kind) {
-  return kind == NamedKind::allreduce || kind == NamedKind::adasum ||
-         kind == NamedKind::reducescatter;
+  return kind == NamedKind::all_reduce || kind == NamedKind::adasum ||
+         kind == NamedKind::reduce_scatter;
 }
 
 Result<void> check_shape(const NamedTensor& call) {
@@ -165,7 +165,7 @@ Result<std::shared_ptr<const NamedTensor>> NamedSet::prepare(std::string name,
     return bad(tensor,
                fmt::format("Adasum is for floating types, not for {}", dtype_name(what.dtype)));
   }
-  if (what.kind == NamedKind::alltoall && !what.shape.empty()) {
+  if (what.kind == NamedKind::all_to_all && !what.shape.empty()) {
     HR_TRY(complete_splits(tensor, static_cast<size_t>(size())));
   }
   tensor.encoded = encode(what);

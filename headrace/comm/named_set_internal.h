@@ -80,13 +80,13 @@ struct NamedSet::State {
 
   // ---- doing it ----
   Result<void> run_response(const Response& response) HR_EXCLUDES(mutex);
-  Result<void> run_allreduce(const ReadyTensor& tensor, NamedState* ours);
+  Result<void> run_all_reduce(const ReadyTensor& tensor, NamedState* ours);
   Result<void> run_fused(const Response& response, const std::vector<NamedPending>& ours);
   Result<void> run_adasum(const ReadyTensor& tensor, NamedState& ours);
-  Result<void> run_allgather(const ReadyTensor& tensor, NamedState& ours);
+  Result<void> run_all_gather(const ReadyTensor& tensor, NamedState& ours);
   Result<void> run_broadcast(const ReadyTensor& tensor, NamedState& ours);
-  Result<void> run_alltoall(const ReadyTensor& tensor, NamedState& ours);
-  Result<void> run_reducescatter(const ReadyTensor& tensor, NamedState& ours);
+  Result<void> run_all_to_all(const ReadyTensor& tensor, NamedState& ours);
+  Result<void> run_reduce_scatter(const ReadyTensor& tensor, NamedState& ours);
   Result<void> run_add_set(const ReadyTensor& tensor, NamedState& ours);
   Result<void> run_one(const ReadyTensor& tensor, NamedState& ours);
   Options options_of(const ReadyTensor& tensor) const;

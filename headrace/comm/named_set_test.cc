@@ -81,7 +81,7 @@ struct Wish {
   void* output = nullptr;
 };
 
-Wish allreduce(const std::string& name, std::vector<float>& values, Op op = Op::sum) {
+Wish all_reduce(const std::string& name, std::vector<float>& values, Op op = Op::sum) {
   Wish wish{name, {}, values.data(), values.data()};
   wish.request.op = op;
   wish.request.shape = {static_cast<int64_t>(values.size())};
@@ -129,7 +129,7 @@ TEST_CASE("names in another order on every rank") {
         }
         std::vector<Result<NamedWork>> works;
         for (const size_t i : order) {
-          works.push_back(submit(set, allreduce("t" + std::to_string(i), values[i])));
+          works.push_back(submit(set, all_reduce("t" + std::to_string(i), values[i])));
         }
         for (const auto& work : works) {
           good(work);
@@ -159,7 +159,7 @@ TEST_CASE("what is fused has the same bits as what is not") {
                 }
                 for (size_t i = 0; i < values.size(); ++i) {
                   works.push_back(
-                      submit(set, allreduce("t" + std::to_string(i), values[i], Op::average)));
+                      submit(set, all_reduce("t" + std::to_string(i), values[i], Op::average)));
                 }
                 for (const auto& work : works) {
                   good(work);
@@ -177,7 +177,7 @@ TEST_CASE("gathers, broadcasts, exchanges") {
   each_rank(3, [](int rank, Context&, NamedSet& set) {
     // Rank r has r rows of two.
     std::vector<int64_t> rows(static_cast<size_t>(rank) * 2, rank);
-    const auto gathered = submit(set, wish_of(NamedKind::allgather, "g", rows, {rank, 2}));
+    const auto gathered = submit(set, wish_of(NamedKind::all_gather, "g", rows, {rank, 2}));
     good(gathered);
     CHECK(gathered->rows() == 3);
     CHECK(gathered->received_splits() == std::vector<int64_t>{0, 1, 2});
@@ -193,7 +193,7 @@ TEST_CASE("gathers, broadcasts, exchanges") {
     // Rank r sends r rows to rank 0, one to rank 1 and none to rank 2.
     std::vector<int64_t> sent(static_cast<size_t>(rank) + 1);
     std::iota(sent.begin(), sent.end(), rank * 100);
-    auto exchange = wish_of(NamedKind::alltoall, "a", sent, {rank + 1});
+    auto exchange = wish_of(NamedKind::all_to_all, "a", sent, {rank + 1});
     exchange.request.splits = {rank, 1, 0};
     const auto exchanged = submit(set, std::move(exchange));
     good(exchanged);
@@ -205,7 +205,7 @@ TEST_CASE("gathers, broadcasts, exchanges") {
 
     // Four rows for three ranks: two, one, one.
     std::vector<int64_t> summed = {1, 2, 3, 4};
-    const auto scattered = submit(set, wish_of(NamedKind::reducescatter, "r", summed, {4}));
+    const auto scattered = submit(set, wish_of(NamedKind::reduce_scatter, "r", summed, {4}));
     good(scattered);
     CHECK(output_of(*scattered) ==
           std::vector<std::vector<int64_t>>{{3, 6}, {9}, {12}}[static_cast<size_t>(rank)]);
@@ -216,8 +216,8 @@ TEST_CASE("a mismatch fails that operation on all ranks and no other") {
   each_rank(3, [](int rank, Context&, NamedSet& set) {
     std::vector<float> fine(10, 1.0F);
     std::vector<float> wrong(rank == 1 ? 5 : 4, 1.0F);
-    const auto other = submit(set, allreduce("fine", fine));
-    const auto work = submit(set, allreduce("wrong", wrong));
+    const auto other = submit(set, all_reduce("fine", fine));
+    const auto work = submit(set, all_reduce("wrong", wrong));
     const auto how = work->wait(seconds(30));
     REQUIRE_FALSE(how.ok());
     CHECK(how.error().code() == Errc::mismatch);
@@ -225,7 +225,7 @@ TEST_CASE("a mismatch fails that operation on all ranks and no other") {
     good(other);
     CHECK(fine == std::vector<float>(10, 3.0F));
     wrong.assign(4, 1.0F);
-    good(submit(set, allreduce("wrong", wrong)));
+    good(submit(set, all_reduce("wrong", wrong)));
   });
 }
 
@@ -235,17 +235,17 @@ TEST_CASE("a name that is pending is refused, for groups as a whole") {
     std::vector<float> first(3, 1.0F);
     std::vector<float> second(3, 1.0F);
     if (rank == 0) {
-      const auto work = submit(set, allreduce("x", first));
-      const auto again = submit(set, allreduce("x", second));
+      const auto work = submit(set, all_reduce("x", first));
+      const auto again = submit(set, all_reduce("x", second));
       REQUIRE_FALSE(again.ok());
       CHECK(again.error().message().find("same name") != std::string::npos);
       std::vector<NamedCall> group;
       for (const char* name : {"y", "x"}) {
-        const Wish wish = allreduce(name, second);
+        const Wish wish = all_reduce(name, second);
         group.push_back({*set.prepare(wish.name, wish.request), wish.input, wish.output});
       }
       CHECK_FALSE(set.submit_all(std::move(group)).ok());
-      const auto other = submit(set, allreduce("y", second));  // the group has left nothing
+      const auto other = submit(set, all_reduce("y", second));  // the group has left nothing
       looked = true;
       good(work);
       good(other);
@@ -253,8 +253,8 @@ TEST_CASE("a name that is pending is refused, for groups as a whole") {
       while (!looked) {
         base::sleep_for(milliseconds(1));
       }
-      const auto work = submit(set, allreduce("y", second));
-      good(submit(set, allreduce("x", first)));
+      const auto work = submit(set, all_reduce("y", second));
+      good(submit(set, all_reduce("x", first)));
       good(work);
     }
     CHECK(first == std::vector<float>(3, 2.0F));
@@ -270,9 +270,9 @@ TEST_CASE("joined ranks add nothing; the last one to join is told to all") {
       for (int i = 0; i < 2 - rank; ++i) {  // rank 2 has no data at all
         sum.assign(5, 2.0F);
         mean.assign(200'000, 3.0F);
-        const auto first = submit(set, allreduce("sum", sum));
-        const auto second = submit(set, allreduce("min", least, Op::min));
-        good(submit(set, allreduce("mean", mean, Op::average)));
+        const auto first = submit(set, all_reduce("sum", sum));
+        const auto second = submit(set, all_reduce("min", least, Op::min));
+        good(submit(set, all_reduce("mean", mean, Op::average)));
         good(first);
         good(second);
         CHECK(sum == std::vector<float>(5, i == 0 ? 4.0F : 2.0F));
@@ -291,7 +291,7 @@ TEST_CASE("average of those that have not joined") {
             [](int rank, Context&, NamedSet& set) {
               if (rank == 0) {
                 std::vector<float> mean(5, 3.0F);
-                good(submit(set, allreduce("mean", mean, Op::average)));
+                good(submit(set, all_reduce("mean", mean, Op::average)));
                 CHECK(mean == std::vector<float>(5, 3.0F));
               }
               good(set.join());
@@ -305,14 +305,14 @@ TEST_CASE("shutdown of one rank ends what is pending on all, with its reason") {
     if (rank == 2) {
       set.shutdown("ValueError: no data");
     } else {
-      const auto work = submit(set, allreduce("x", values));
+      const auto work = submit(set, all_reduce("x", values));
       const auto how = work->wait(seconds(30));
       REQUIRE_FALSE(how.ok());
       CHECK(how.error().code() == Errc::cancelled);
       CHECK(how.error().message() ==
             "comm: the process set has been shut down by rank 2: ValueError: no data");
     }
-    const auto late = submit(set, allreduce("y", values));
+    const auto late = submit(set, all_reduce("y", values));
     CHECK_FALSE(late->wait(seconds(30)).ok());
   });
 }
@@ -331,7 +331,7 @@ TEST_CASE("a set that goes without shutdown ends the others' operations") {
       const auto named = NamedSet::make(**context, *std::move(set), {});
       if (rank == 0) {
         std::vector<float> values(3, 1.0F);
-        const auto how = submit(*named, allreduce("x", values))->wait(seconds(30));
+        const auto how = submit(*named, all_reduce("x", values))->wait(seconds(30));
         REQUIRE_FALSE(how.ok());
         CHECK(how.error().code() == Errc::cancelled);
       }
@@ -352,7 +352,7 @@ TEST_CASE("a new set of some ranks works by itself") {
     if (fresh != nullptr) {
       const auto named = NamedSet::make(context, std::move(fresh), {});
       std::vector<float> values(3, static_cast<float>(rank));
-      good(submit(*named, allreduce("x", values)));
+      good(submit(*named, all_reduce("x", values)));
       CHECK(values == std::vector<float>(3, 4.0F));
       named->shutdown("");
     }
@@ -370,7 +370,7 @@ TEST_CASE("a stall is reported by rank 0, and ends the set when asked to") {
             [](int rank, Context&, NamedSet& set) {
               std::vector<float> values(3, 1.0F);
               const auto work =
-                  submit(set, allreduce(rank == 0 ? "layer.weight" : "layer.weight_1", values));
+                  submit(set, all_reduce(rank == 0 ? "layer.weight" : "layer.weight_1", values));
               const auto how = work->wait(seconds(30));
               REQUIRE_FALSE(how.ok());
               CHECK(how.error().message().find("layer.weight_1") != std::string::npos);
@@ -387,14 +387,14 @@ TEST_CASE("the timeline tells who was ready when, and what was done") {
     const auto timeline = Timeline::open({.path = folder / "%r.json", .rank = rank});
     REQUIRE(timeline.ok());
     std::vector<float> before(3, 1.0F);
-    good(submit(set, allreduce("before", before)));
+    good(submit(set, all_reduce("before", before)));
     set.set_timeline(*timeline);
-    good(submit(set, allreduce("all have theirs", before)));
+    good(submit(set, all_reduce("all have theirs", before)));
     for (int step = 0; step < 2; ++step) {
       std::vector<float> first(3, 1.0F);
       std::vector<float> second(5, 1.0F);
-      const auto work = submit(set, allreduce("a", first));
-      good(submit(set, allreduce("b", second)));
+      const auto work = submit(set, all_reduce("a", first));
+      good(submit(set, all_reduce("b", second)));
       good(work);
     }
     set.set_timeline(nullptr);
@@ -434,7 +434,7 @@ TEST_CASE("threads submit at once") {
       threads.emplace_back("user", [&set, t] {
         for (int i = 0; i < 50; ++i) {
           std::vector<float> values(100, static_cast<float>(t));
-          good(submit(set, allreduce("thread " + std::to_string(t), values)));
+          good(submit(set, all_reduce("thread " + std::to_string(t), values)));
           REQUIRE(values == std::vector<float>(100, static_cast<float>(2 * t)));
         }
       });

@@ -6,8 +6,8 @@ arrays are here too (`headrace.init()`, `headrace.allreduce(array)`); their modu
 when one of them is asked for.
 """
 
-from pathlib import Path
 from importlib import import_module as _import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace._errors import (
@@ -128,7 +128,6 @@ __all__ = [
     "Timeout",
     "Unsupported",
     "__version__",
-    "cmake_dir",
     "add_process_set",
     "allgather",
     "allgather_async",
@@ -141,6 +140,7 @@ __all__ = [
     "broadcast",
     "broadcast_async",
     "broadcast_object",
+    "cmake_dir",
     "cross_rank",
     "cross_size",
     "global_process_set",
@@ -179,6 +179,8 @@ def cmake_dir() -> Path:
             "`cmake --install build/release --prefix PREFIX` and look in PREFIX/lib/cmake/headrace"
         )
     return folder
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     module = _MODULE_OF.get(name)
     if module is None:

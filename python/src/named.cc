@@ -190,10 +190,8 @@ void bind_timeline(nb::module_& m) {
           "path"_a, "rank"_a, "mark_cycles"_a = false, "max_bytes"_a = uint64_t{256} << 20);
 }
 
-void bind_set(nb::module_& m) {
-  nb::class_<PyNamedTensor>(m, "NamedTensor", "What NamedSet.prepare() made.");
-  nb::class_<PyNamedSet>(m, "NamedSet", "Ranks whose operations are paired by name.")
-      .def_prop_ro("rank", [](const PyNamedSet& self) { return self.open().rank(); })
+void bind_submission(nb::class_<PyNamedSet>& set) {
+  set.def_prop_ro("rank", [](const PyNamedSet& self) { return self.open().rank(); })
       .def_prop_ro("size", [](const PyNamedSet& self) { return self.open().size(); })
       .def_prop_ro("world_ranks",
                    [](const PyNamedSet& self) {
@@ -227,21 +225,24 @@ void bind_set(nb::module_& m) {
             return submit_all(self, std::move(calls));
           },
           "kind"_a, "group"_a, "members"_a,
-          "Members are tuples of what submit() takes after kind; done together, or none.")
-      .def(
-          "prepare",
-          [](const PyNamedSet& self, const std::string& kind, std::string name, std::string dtype,
-             Numbers shape, std::optional<hc::Op> op, double prescale, double postscale, int root,
-             Numbers splits, const std::string& group, uint32_t group_size) {
-            return PyNamedTensor{
-                prepare(self.open(), kind_of(kind),
-                        Member(std::move(name), std::move(dtype), std::move(shape), 0, 0, op,
-                               prescale, postscale, root, std::move(splits)),
-                        group, group_size)};
-          },
-          "kind"_a, "name"_a, "dtype"_a, "shape"_a, "op"_a = nb::none(), "prescale"_a = 1.0,
-          "postscale"_a = 1.0, "root"_a = 0, "splits"_a = Numbers(), "group"_a = "",
-          "group_size"_a = 0, "For tensors that are submitted again and again: see start().")
+          "Members are tuples of what submit() takes after kind; done together, or none.");
+}
+
+void bind_prepared(nb::class_<PyNamedSet>& set) {
+  set.def(
+         "prepare",
+         [](const PyNamedSet& self, const std::string& kind, std::string name, std::string dtype,
+            Numbers shape, std::optional<hc::Op> op, double prescale, double postscale, int root,
+            Numbers splits, const std::string& group, uint32_t group_size) {
+           return PyNamedTensor{
+               prepare(self.open(), kind_of(kind),
+                       Member(std::move(name), std::move(dtype), std::move(shape), 0, 0, op,
+                              prescale, postscale, root, std::move(splits)),
+                       group, group_size)};
+         },
+         "kind"_a, "name"_a, "dtype"_a, "shape"_a, "op"_a = nb::none(), "prescale"_a = 1.0,
+         "postscale"_a = 1.0, "root"_a = 0, "splits"_a = Numbers(), "group"_a = "",
+         "group_size"_a = 0, "For tensors that are submitted again and again: see start().")
       .def(
           "start",
           [](const PyNamedSet& self, const PyNamedTensor& tensor, uintptr_t input,
@@ -256,13 +257,17 @@ void bind_set(nb::module_& m) {
             }
             return submit_all(self, std::move(calls));
           },
-          "tensors"_a, "Tuples of what start() takes; all of them, or none when a name is pending.")
-      .def(
-          "barrier",
-          [](const PyNamedSet& self, std::string name) {
-            return submit_bare(self, hc::NamedKind::barrier, std::move(name), {});
-          },
-          "name"_a)
+          "tensors"_a,
+          "Tuples of what start() takes; all of them, or none when a name is pending.");
+}
+
+void bind_control(nb::class_<PyNamedSet>& set) {
+  set.def(
+         "barrier",
+         [](const PyNamedSet& self, std::string name) {
+           return submit_bare(self, hc::NamedKind::barrier, std::move(name), {});
+         },
+         "name"_a)
       .def("join",
            [](const PyNamedSet& self) {
              return PyNamedWork{or_throw(self.open().join()), self.context, self.options};
@@ -296,6 +301,14 @@ void bind_set(nb::module_& m) {
           },
           "timeline"_a.none(), "Record what is done from now on; None: no longer.")
       .def("close", [](PyNamedSet& self) { self.set.reset(); });
+}
+
+void bind_set(nb::module_& m) {
+  nb::class_<PyNamedTensor>(m, "NamedTensor", "What NamedSet.prepare() made.");
+  nb::class_<PyNamedSet> set(m, "NamedSet", "Ranks whose operations are paired by name.");
+  bind_submission(set);
+  bind_prepared(set);
+  bind_control(set);
 }
 
 }  // namespace

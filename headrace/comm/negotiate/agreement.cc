@@ -17,13 +17,13 @@ using TextOf = std::function<std::string(const Request&)>;
 constexpr size_t kRanksShown = 8;
 
 bool has_rows(NamedKind kind) {
-  return kind == NamedKind::allgather || kind == NamedKind::alltoall ||
-         kind == NamedKind::reducescatter;
+  return kind == NamedKind::all_gather || kind == NamedKind::all_to_all ||
+         kind == NamedKind::reduce_scatter;
 }
 
 bool is_reduction(NamedKind kind) {
-  return kind == NamedKind::allreduce || kind == NamedKind::adasum ||
-         kind == NamedKind::reducescatter;
+  return kind == NamedKind::all_reduce || kind == NamedKind::adasum ||
+         kind == NamedKind::reduce_scatter;
 }
 
 /// "float32 on ranks 0-2, float64 on rank 3"; empty when all are equal.
@@ -58,7 +58,7 @@ std::optional<std::string> shape_problem(NamedKind kind, Requests requests,
     return differences(requests, world_ranks, text_of);
   };
   const std::string_view name = named_kind_name(kind);
-  if (kind == NamedKind::allgather || kind == NamedKind::alltoall) {
+  if (kind == NamedKind::all_gather || kind == NamedKind::all_to_all) {
     if (const auto text =
             differ([](const Request& r) { return fmt::format("{}", r.shape.size()); });
         !text.empty()) {
@@ -122,7 +122,7 @@ std::optional<std::string> problem(Requests requests, std::span<const int> world
     return "Mismatched broadcast root ranks: " + text;
   }
   if (const auto text = differ([](const Request& r) { return shape_text(r.splits); });
-      one.kind != NamedKind::alltoall && !text.empty()) {
+      one.kind != NamedKind::all_to_all && !text.empty()) {
     return "Mismatched process sets: " + text;
   }
   if (const auto text = differ(
@@ -166,7 +166,7 @@ std::optional<Error> check_agreement(const std::string& name, Requests requests,
   const auto what = problem(requests, world_ranks);
   for (size_t rank = 0; rank < requests.size() && !what; ++rank) {
     const auto& one = requests[rank];
-    if (one != nullptr && one->kind == NamedKind::alltoall &&
+    if (one != nullptr && one->kind == NamedKind::all_to_all &&
         one->splits.size() != world_ranks.size()) {
       return Error{Errc::mismatch,
                    fmt::format("comm: \"{}\": rank {} sent {} splits for {} ranks", name,

@@ -37,7 +37,7 @@ std::vector<Response> fuse(std::vector<ReadyTensor> tensors, const NegotiatorOpt
   for (ReadyTensor& tensor : tensors) {
     const Request& request = tensor->any();
     const uint64_t bytes = request.elements() * dtype_bytes(request.dtype);
-    if (request.kind != NamedKind::allreduce || bytes >= kAloneBytes ||
+    if (request.kind != NamedKind::all_reduce || bytes >= kAloneBytes ||
         bytes > options.fusion_bytes) {
       add(std::move(tensor));
       continue;

@@ -361,7 +361,7 @@ std::optional<Error> Negotiator::check(const Agreed& tensor) const {
     }
   }
   const NamedKind kind = tensor.any().kind;
-  if (!joined.empty() && kind != NamedKind::allreduce && kind != NamedKind::barrier) {
+  if (!joined.empty() && kind != NamedKind::all_reduce && kind != NamedKind::barrier) {
     return Error{
         Errc::mismatch,
         fmt::format("comm: {} \"{}\" is not supported with Join: {} joined and has no data for it",

@@ -67,7 +67,7 @@ class Job {
   size_t bytes_ = 0;
 };
 
-Request tensor(std::vector<int64_t> shape, NamedKind kind = NamedKind::allreduce) {
+Request tensor(std::vector<int64_t> shape, NamedKind kind = NamedKind::all_reduce) {
   Request request;
   request.kind = kind;
   request.shape = std::move(shape);
@@ -75,7 +75,7 @@ Request tensor(std::vector<int64_t> shape, NamedKind kind = NamedKind::allreduce
 }
 
 TEST_CASE("a request is the same after it was encoded and decoded") {
-  Request request = tensor({3, 0, 5'000'000'000}, NamedKind::alltoall);
+  Request request = tensor({3, 0, 5'000'000'000}, NamedKind::all_to_all);
   request.dtype = Dtype::bf16;
   request.op = Op::product;
   request.root = 7;
@@ -202,16 +202,16 @@ TEST_CASE("all kinds of disagreement have their words") {
   const Request plain = tensor({2, 3});
   CHECK(said(plain, changed(plain, [](Request& r) { r.dtype = Dtype::i32; })) ==
         "comm: \"t\": Mismatched data types: float32 on rank 0, int32 on rank 1");
-  CHECK(said(plain, tensor({2, 3}, NamedKind::allgather)) ==
+  CHECK(said(plain, tensor({2, 3}, NamedKind::all_gather)) ==
         "comm: \"t\": Mismatched operations: allreduce on rank 0, allgather on rank 1");
   CHECK(said(tensor({2, 3}, NamedKind::broadcast), tensor({3, 2}, NamedKind::broadcast)) ==
         "comm: \"t\": Mismatched broadcast tensor shapes: [2, 3] on rank 0, [3, 2] on rank 1");
-  CHECK(said(tensor({2, 3}, NamedKind::allgather), tensor({2, 4}, NamedKind::allgather)) ==
+  CHECK(said(tensor({2, 3}, NamedKind::all_gather), tensor({2, 4}, NamedKind::all_gather)) ==
         "comm: \"t\": Mismatched allgather tensor shapes: dimension 1 is 3 on rank 0, 4 on rank 1");
-  CHECK(said(tensor({2, 3}, NamedKind::allgather), tensor({2}, NamedKind::allgather)) ==
+  CHECK(said(tensor({2, 3}, NamedKind::all_gather), tensor({2}, NamedKind::all_gather)) ==
         "comm: \"t\": Mismatched allgather tensor shapes: number of dimensions is 2 on rank 0, 1 "
         "on rank 1");
-  CHECK(said(tensor({}, NamedKind::allgather), tensor({}, NamedKind::allgather))
+  CHECK(said(tensor({}, NamedKind::all_gather), tensor({}, NamedKind::all_gather))
             .find("rank-zero tensor") != std::string::npos);
   CHECK(said(plain, changed(plain, [](Request& r) { r.op = Op::max; })) ==
         "comm: \"t\": Mismatched reduction operation: sum on rank 0, max on rank 1");
@@ -229,8 +229,8 @@ TEST_CASE("all kinds of disagreement have their words") {
 
 TEST_CASE("rows of an allgather may differ") {
   Job job(2);
-  job[0].submit("t", encode(tensor({2, 3}, NamedKind::allgather)));
-  job[1].submit("t", encode(tensor({5, 3}, NamedKind::allgather)));
+  job[0].submit("t", encode(tensor({2, 3}, NamedKind::all_gather)));
+  job[1].submit("t", encode(tensor({5, 3}, NamedKind::all_gather)));
   const auto responses = job.turn();
   REQUIRE(responses.size() == 1);
   CHECK(responses[0].what == What::run);
@@ -296,8 +296,8 @@ TEST_CASE("who has joined is not waited for, until all have") {
   CHECK(responses[0].what == What::run);
   CHECK(responses[0].tensors[0]->requests[2] == nullptr);
 
-  job[0].submit("gather", encode(tensor({1}, NamedKind::allgather)));
-  job[1].submit("gather", encode(tensor({1}, NamedKind::allgather)));
+  job[0].submit("gather", encode(tensor({1}, NamedKind::all_gather)));
+  job[1].submit("gather", encode(tensor({1}, NamedKind::all_gather)));
   responses = job.turn();
   REQUIRE(responses.size() == 1);
   CHECK(responses[0].what == What::fail);

@@ -15,12 +15,12 @@ namespace headrace::comm {
 
 /// Operations of the named mode; the numbers are on the wire.
 enum class NamedKind : uint8_t {
-  allreduce,
+  all_reduce,
   adasum,
-  allgather,
+  all_gather,
   broadcast,
-  alltoall,
-  reducescatter,
+  all_to_all,
+  reduce_scatter,
   barrier,
   add_set,     ///< a new process set of the ranks in `splits`
   remove_set,  ///< its end
@@ -29,7 +29,7 @@ enum class NamedKind : uint8_t {
 HR_API std::string_view named_kind_name(NamedKind kind);
 
 struct HR_API Request {
-  NamedKind kind = NamedKind::allreduce;
+  NamedKind kind = NamedKind::all_reduce;
   Dtype dtype = Dtype::f32;
   Op op = Op::sum;
   int32_t root = 0;

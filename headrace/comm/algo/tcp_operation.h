@@ -35,7 +35,7 @@ struct TcpHeader {
   char name[80] = {};  ///< cut off, with a zero at the end
 
   static constexpr uint64_t kGoodbye = 0;
-  /// `sequence` of the goodbye to a set that has failed: what with is told beside the stream.
+  /// `sequence` of the goodbye to a set that has failed: with what is told beside the stream.
   static constexpr uint64_t kFailed = 1;
 };
 static_assert(sizeof(TcpHeader) == 128);

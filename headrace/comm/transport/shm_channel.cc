@@ -49,7 +49,9 @@ ShmGeometry ShmGeometry::choose(int ranks) {
   geometry.chunk_bytes = std::clamp(fair / kPageBytes * kPageBytes, kPageBytes, size_t{128} << 10);
   // Every rank reads all contributions of a small operation; beyond some ranks that costs more
   // than to share the work.
-  geometry.small_bytes = std::max(kPageBytes, (size_t{128} << 10) / std::max<size_t>(n, 2));
+  // Whole lines: the second slot begins where the first ends.
+  const size_t share = (size_t{128} << 10) / std::max<size_t>(n, 2);
+  geometry.small_bytes = std::max(kPageBytes, share / kLineBytes * kLineBytes);
   return geometry;
 }
 

@@ -11,6 +11,7 @@
 #include "headrace/base/environment.h"
 #include "headrace/base/thread.h"
 #include "headrace/comm/environment.h"
+#include "headrace/comm/settings.h"
 #include "headrace/wire/secret.h"
 #include "headrace/wire/store_client.h"
 #include "headrace/wire/store_server.h"
@@ -155,6 +156,7 @@ Result<Config> config_of(const JobEnvironment& environment, const JoinOptions& o
 Result<Joined> join_job(const JoinOptions& options) {
   HR_TRY(auto environment, read_job_environment(base::environment));
   HR_TRY(Config config, config_of(environment, options));
+  HR_TRY(read_settings(base::whole_environment(), &config));
   config.generation = Process::instance().next_generation(config.job);
   Joined joined;
   if (environment.size == 1 || (config.world_size == 1 && environment.starter == Starter::nobody)) {
@@ -162,6 +164,9 @@ Result<Joined> join_job(const JoinOptions& options) {
     HR_TRY(joined.context, Context::init(config, own_table(&values)));
   } else {
     HR_TRY(const auto secret, Process::instance().secret(environment));
+    if (secret) {
+      config.secret = std::make_shared<const wire::Secret>(secret->copy());
+    }
     if (environment.serves_store) {
       HR_TRY(Process::instance().serve(environment, secret ? &*secret : nullptr));
     }

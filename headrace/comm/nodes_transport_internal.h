@@ -30,7 +30,10 @@ class NodesTransport : public SetTransport {
   void hear(const Error& error) override { tcp_->hear(error); }
   void leave() override;
   void call_others(uint32_t) override {}  // what the operation announces first says it
-  bool called(uint32_t) override { return next_begun(); }
+  bool called(uint32_t) override {
+    tcp_->look();  // what is seen here does not ring the bell again
+    return next_begun();
+  }
   uint32_t begin_sleep() override;
   void doze(uint32_t ticket, base::Micros most) override { channel_.bells().doze(ticket, most); }
   void end_sleep() override { channel_.bells().end_sleep(); }

@@ -48,10 +48,7 @@ class SetTransport {
   /// Another rank has begun, or called to, an operation from `ours` on.
   virtual bool called(uint32_t ours) = 0;
   /// Like the sleeping functions above, until another rank calls.
-  virtual uint32_t begin_idle() {
-    ring_bell_once();
-    return begin_sleep();
-  }
+  virtual uint32_t begin_idle() { return begin_sleep(); }
   virtual void doze_idle(uint32_t ticket, base::Micros most) { doze(ticket, most); }
   virtual void end_idle() { end_sleep(); }
   virtual void wake_idle() { wake(); }

@@ -32,6 +32,8 @@ class TcpTransport : public SetTransport {
     return start_tcp_operation(call, group, links_, state_);
   }
   void skip() { ++state_.sequence; }
+  /// Take note of what has become of the connections.
+  void look() { links_.refresh(base::Micros(0)); }
   size_t small_bytes() const { return state_.small_bytes; }
   const NodeTree& tree() const { return all_.tree; }
   int rank() const { return links_.rank(); }

@@ -17,8 +17,10 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/base/environment.h"
 #include "headrace/base/thread.h"
 #include "headrace/comm/context.h"
+#include "headrace/comm/settings.h"
 
 namespace headrace::python {
 
@@ -336,9 +338,12 @@ void bind_context(nb::module_& m) {
         config.world_size = world_size;
         config.job = job;
         config.generation = generation;
-        config.timeout = milliseconds_of(timeout);
+        or_throw(hc::read_settings(base::whole_environment(), &config));
+        config.timeout = milliseconds_of(timeout);  // what the script says counts
         config.init_timeout = milliseconds_of(init_timeout);
-        config.transport = or_throw(hc::transport_of_name(transport));
+        if (transport != "auto") {
+          config.transport = or_throw(hc::transport_of_name(transport));
+        }
         config.node = node;
         return make_context(config, set, get);
       },

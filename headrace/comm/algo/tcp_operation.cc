@@ -514,8 +514,9 @@ std::unique_ptr<Operation> start_tcp_operation(const Call& call, const TcpGroup&
 bool next_tcp_begun(const TcpLinks& links, const TcpSetState& state) {
   for (int r = 0; r < links.ranks(); ++r) {
     const TcpSetState::Peer& peer = state.peers[static_cast<size_t>(r)];
-    if (r != links.rank() && peer.expected.empty() && !peer.closed && !peer.failed &&
-        links.has_bytes(r)) {
+    // Headers of operations in which it sent nothing may come first.
+    const size_t before = peer.expected.size() * sizeof(TcpHeader) - peer.header_bytes;
+    if (r != links.rank() && !peer.closed && !peer.failed && links.has_bytes_after(r, before)) {
       return true;
     }
   }

@@ -16,6 +16,8 @@
 #include <cstring>
 #include <utility>
 
+#include "headrace/base/check.h"
+
 namespace headrace::comm {
 
 namespace {
@@ -130,10 +132,15 @@ size_t TcpLinks::receive(int from, std::span<const iovec> parts) {
   return static_cast<size_t>(count);
 }
 
-bool TcpLinks::has_bytes(int from) const {
-  std::byte one = {};
+bool TcpLinks::has_bytes_after(int from, size_t bytes) const {
+  std::array<std::byte, 4096> some;
+  HR_CHECK(bytes < some.size(), "a few headers");
   const int fd = at(from).fd.get();
-  return fd >= 0 && ::recv(fd, &one, sizeof one, MSG_PEEK | MSG_DONTWAIT) >= 0;
+  if (fd < 0) {
+    return false;
+  }
+  const ssize_t there = ::recv(fd, some.data(), bytes + 1, MSG_PEEK | MSG_DONTWAIT);
+  return there == 0 || there > static_cast<ssize_t>(bytes);
 }
 
 bool TcpLinks::refresh(base::Micros most) {

@@ -33,8 +33,8 @@ class TcpLinks {
   /// As far as is known without asking the kernel: worth a try.
   bool may_send(int to) const { return at(to).writable; }
   bool may_receive(int from) const { return at(from).readable; }
-  /// Bytes, or the end of the stream, are there.
-  bool has_bytes(int from) const;
+  /// More than `bytes` (below 4096) have come that nobody has received, or the end of all.
+  bool has_bytes_after(int from, size_t bytes) const;
 
   /// False once the other side is known not to read what is sent to it.
   bool takes(int to) const { return at(to).takes; }

@@ -4,6 +4,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <cctype>
 #include <memory>
 
 #include "headrace/base/environment.h"
@@ -22,8 +24,17 @@ struct LogState {
     logger = std::make_shared<spdlog::logger>("headrace",
                                               std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %l %v", spdlog::pattern_time_type::utc);
-    const auto name = environment("HEADRACE_LOG_LEVEL");
-    const auto wanted = name ? spdlog::level::from_str(*name) : spdlog::level::info;
+    auto name = environment("HEADRACE_LOG_LEVEL");
+    if (!name) {
+      name = environment("HOROVOD_LOG_LEVEL");
+    }
+    if (name) {
+      std::transform(name->begin(), name->end(), name->begin(),
+                     [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+    }
+    const auto wanted = !name              ? spdlog::level::info
+                        : *name == "fatal" ? spdlog::level::critical
+                                           : spdlog::level::from_str(*name);
     // from_str answers "off" to a name it does not know: a typing error must not silence the log.
     const bool unknown = wanted == spdlog::level::off && *name != "off";
     logger->set_level(unknown ? spdlog::level::info : wanted);

@@ -76,7 +76,7 @@ Result<Json> ask(const std::string& program) {
 
 /// What headrace has a front for in this version.
 std::string_view front_of(std::string_view framework) {
-  return framework == "torch" ? "headrace.torch" : "";
+  return framework == "torch" ? "headrace.torch" : framework == "numpy" ? "headrace" : "";
 }
 
 void add_python(std::vector<Part>* parts) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <sstream>
 #include <utility>
 
 #include "headrace/base/futex.h"
@@ -213,7 +214,10 @@ void NamedSet::State::inspect_stalls() {
   }
   const auto stalls = negotiator.stalled(now() - smallest);
   if (!stalls.empty() && options.stall_warn.count() > 0) {
-    base::log_warning(negotiator.stall_report(stalls, now()));
+    std::istringstream report(negotiator.stall_report(stalls, now()));
+    for (std::string line; std::getline(report, line);) {
+      base::log_warning("comm: " + line);
+    }
     warn_every *= 2;
   }
   warn_at = now() + warn_every;

@@ -458,6 +458,7 @@ TEST_CASE("a stall is reported by rank 0, and ends the set when asked to") {
   base::set_log_sink([&](base::LogLevel, std::string_view text) {
     base::MutexLock lock(mutex);
     said += text;
+    said += '\n';
   });
   each_rank(2,
             [](int rank, Context&, NamedSet& set) {
@@ -470,7 +471,7 @@ TEST_CASE("a stall is reported by rank 0, and ends the set when asked to") {
             },
             {.stall_warn = milliseconds(50), .stall_fail = milliseconds(300)});
   base::set_log_sink(nullptr);
-  CHECK(said.find("\n1: [layer.weight]; it waits for \"layer.weight_1\" itself") !=
+  CHECK(said.find("\ncomm: 1: [layer.weight]; it waits for \"layer.weight_1\" itself") !=
         std::string::npos);
 }
 

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -25,6 +27,7 @@
 #include "headrace/run/remote_ranks.h"
 #include "headrace/wire/interface.h"
 #include "headrace/wire/secret.h"
+#include "headrace/wire/store_client.h"
 #include "headrace/wire/store_server.h"
 
 namespace headrace::run {
@@ -72,6 +75,7 @@ class Job {
   void stop(std::string_view reason);
   bool any_running() const;
   void drain();
+  void look_for_cause();
   LaunchOutcome outcome();
   std::string failure_text() const;
   void say(const std::string& text) const;
@@ -91,6 +95,7 @@ class Job {
   std::vector<std::unique_ptr<SshAgent>> ssh_;  // by host
   std::vector<std::unique_ptr<RankHost>> hosts_;
   std::optional<RankEnd> first_failure_;
+  std::map<int, RankEnd> failures_;  // by rank
   std::optional<Error> lost_host_;
   int stopped_by_us_ = 0;
   std::optional<base::Deadline> give_up_;
@@ -383,8 +388,9 @@ void Job::on_end(const RankEnd& end) {
   output_->finish(end.rank);
   say(fmt::format("rank {} (process {}) ended with {} after {:.1f} s", end.rank, end.pid, end.text,
                   static_cast<double>(end.wall_ms) / 1e3));
-  if (!end.ok && !first_failure_ && !interrupted_) {
-    first_failure_ = end;
+  if (!end.ok && !interrupted_) {
+    failures_[end.rank] = end;
+    first_failure_ = first_failure_.value_or(end);
   }
 }
 
@@ -500,6 +506,24 @@ std::string Job::failure_text() const {
   return text;
 }
 
+/// A rank that an exception ends says so in the store before the others hear of it, and they may be
+/// gone before it is.
+void Job::look_for_cause() {
+  constexpr Millis kLook{1000};
+  auto store = store_client(base::Deadline::in(kLook));
+  if (!store.ok()) {
+    return;
+  }
+  const auto told = store->get(kFirstFailureKey, base::Deadline::in(kLook));
+  if (!told.ok() || !told->has_value()) {
+    return;
+  }
+  const auto found = failures_.find(std::atoi((*told)->c_str()));
+  if (found != failures_.end()) {
+    first_failure_ = found->second;
+  }
+}
+
 LaunchOutcome Job::outcome() {
   LaunchOutcome outcome;
   std::vector<int> left;
@@ -508,6 +532,7 @@ LaunchOutcome Job::outcome() {
     left.insert(left.end(), running.begin(), running.end());
   }
   if (first_failure_) {
+    look_for_cause();
     outcome.failed_rank = first_failure_->rank;
     outcome.message = failure_text();
   } else if (lost_host_) {

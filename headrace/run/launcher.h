@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/base/export.h"
@@ -17,6 +18,10 @@
 #include "headrace/run/ssh.h"
 
 namespace headrace::run {
+
+/// Key of the launcher's store under which the first rank that fails by an exception puts its
+/// number and, in a second line, the reason.
+inline constexpr std::string_view kFirstFailureKey = "run/first_failure";
 
 struct LaunchOptions {
   std::string program;               ///< path of the binary `headrace`, for the job's guard

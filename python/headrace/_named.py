@@ -8,6 +8,7 @@ until the operation is done.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import json
 import os
@@ -402,9 +403,20 @@ def joins() -> int:
 
 def _at_exit() -> None:
     if _job is not None:
-        shutdown(_reason_of_exit())
+        reason = _reason_of_exit()
+        if reason:
+            _tell_launcher(reason)
+        shutdown(reason or "its program has ended")
     for listener in _exit_listeners:
         listener()
+
+
+def _tell_launcher(reason: str) -> None:
+    """Before the other ranks hear of it, and perhaps end sooner than this one."""
+    is_consequence = isinstance(getattr(sys, "last_value", None), (HorovodInternalError, Error))
+    if os.environ.get("HEADRACE_STORE") and not is_consequence:
+        with contextlib.suppress(Exception):  # it is about to end anyway, with a better text
+            comm.JobStore.open(1.0).tell_failure(int(os.environ["HEADRACE_RANK"]), reason)
 
 
 def _reason_of_exit() -> str:

@@ -46,6 +46,13 @@ def _dumps(value: object) -> bytes:
     try:
         import cloudpickle
     except ImportError:
+        function = value.get("function") if isinstance(value, dict) else None
+        if getattr(function, "__module__", None) == "__main__":  # pickle sends its name alone
+            raise TypeError(
+                f"headrace.run cannot send the function {getattr(function, '__qualname__', '')} of "
+                "this script; `pip install cloudpickle`, or put it in a module of its own that the "
+                "ranks can import"
+            ) from None
         try:
             return pickle.dumps(value)
         except Exception as error:

@@ -19,6 +19,7 @@
 
 #include "headrace/base/environment.h"
 #include "headrace/comm/environment.h"
+#include "headrace/run/launcher.h"
 #include "headrace/wire/secret.h"
 #include "headrace/wire/store_client.h"
 
@@ -57,6 +58,12 @@ class JobStore {
         {.endpoint = environment.store, .job_id = environment.job, .secret = &secret},
         base::Deadline::in(milliseconds_of(timeout)))));
   }
+  /// Only the first one counts.
+  void tell_failure(int rank, const std::string& reason) {
+    static_cast<void>(client_.compare_and_set(run::kFirstFailureKey, std::nullopt,
+                                              std::to_string(rank) + "\n" + reason,
+                                              base::Deadline::in(std::chrono::seconds(1))));
+  }
   void set(const std::string& key, const nb::bytes& value, double timeout) {
     const std::string_view bytes(value.c_str(), value.size());
     const nb::gil_scoped_release release;
@@ -92,6 +99,8 @@ void bind_job(nb::module_& parent) {
       .def_ro("is_homogeneous", &hc::Place::is_homogeneous);
   nb::class_<JobStore>(m, "JobStore", "The store of the launcher that started this process.")
       .def_static("open", &JobStore::open, "timeout"_a = 30.0)
+      .def("tell_failure", &JobStore::tell_failure, "rank"_a, "reason"_a, release_gil(),
+           "Say that this rank is ending because of an exception; bounded, only the first counts.")
       .def("set", &JobStore::set, "key"_a, "value"_a, "timeout"_a = 60.0)
       .def("get", &JobStore::get, "key"_a, "timeout"_a = 60.0);
   m.def("join", &join, "ranks"_a = std::vector<int>(), "timeout"_a = 1800.0,

@@ -183,6 +183,30 @@ def test_the_traceback_of_the_rank_that_raised_comes_last(headrace_binary: Path)
     assert done.stderr.decode().rstrip().endswith("KeyError: 'the reason'")
 
 
+def test_the_rank_that_raised_is_blamed_though_others_end_sooner(headrace_binary: Path) -> None:
+    """Rank 0 hears of it and fails too; its interpreter is often gone first."""
+    script = python(
+        """
+        import atexit, os, time
+        import numpy
+        import headrace
+
+        if os.environ["HEADRACE_RANK"] == "1":
+            atexit.register(time.sleep, 0.5)  # runs after what init() registers
+        headrace.init()
+        for i in range(3):
+            headrace.allreduce(numpy.ones(4, numpy.float32), name=f"a{i}")
+            if i == 1 and headrace.rank() == 1:
+                raise ValueError("bad batch")
+        """
+    )
+    done = launch(headrace_binary, "-np", "2", *script)
+    assert done.returncode != 0
+    text = done.stderr.decode()
+    assert "rank 1 on localhost" in text.split("was the first")[0].splitlines()[-1]
+    assert "ValueError: bad batch" in text.split("Last lines of rank 1 on stderr:")[1]
+
+
 def test_a_killed_rank_is_named_with_its_signal(headrace_binary: Path) -> None:
     done = launch(
         headrace_binary, "-np", "2", "sh", "-c", "[ $RANK = 0 ] && kill -9 $$; exec sleep 1000"

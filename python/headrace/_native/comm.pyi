@@ -351,6 +351,11 @@ class JobStore:
 
     @staticmethod
     def open(timeout: float = ...) -> JobStore: ...
+    def tell_failure(self, rank: int, reason: str) -> None:
+        """
+        Say that this rank is ending because of an exception; bounded, only the first counts.
+        """
+
     def set(self, key: str, value: bytes, timeout: float = ...) -> None: ...
     def get(self, key: str, timeout: float = ...) -> bytes: ...
 

@@ -57,7 +57,7 @@ struct Topology {
   std::vector<int> node_of;        ///< by rank
 
   /// Of a rank among those of its node.
-  int place_of(int rank) const;
+  HR_API int place_of(int rank) const;
 };
 
 /// Membership in a job: made by all ranks together, closed by each for itself. A process may have

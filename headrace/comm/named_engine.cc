@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <sstream>
 #include <utility>
@@ -30,6 +31,13 @@ static_assert(sizeof(Opening) == 56);
 
 base::Micros now() { return base::system_clock().monotonic(); }
 
+/// What must be the same on all ranks, as it is told when it is not.
+std::string settings_text(const NamedOptions& options) {
+  return fmt::format("fusion_bytes {}, cache_capacity {}, group_fusion {}, join_active {}",
+                     options.fusion_bytes, options.cache_capacity, options.group_fusion,
+                     options.join_active);
+}
+
 }  // namespace
 
 NamedSet::State::State(Context& context_in, std::unique_ptr<ProcessSet> set_in,
@@ -42,7 +50,8 @@ NamedSet::State::State(Context& context_in, std::unique_ptr<ProcessSet> set_in,
                  std::vector<int>(set->world_ranks().begin(), set->world_ranks().end()),
                  {.fusion_bytes = options_in.fusion_bytes,
                   .cache_capacity = options_in.cache_capacity,
-                  .group_fusion = options_in.group_fusion}),
+                  .group_fusion = options_in.group_fusion,
+                  .settings = settings_text(options_in)}),
       warn_every(options_in.stall_warn),
       thread("hr-named", [this] { run(); }) {}
 
@@ -85,9 +94,11 @@ base::Micros NamedSet::State::nap_time() {
 
 void NamedSet::State::run() {
   while (!stop) {
-    is_drowsy = !has_incoming;
+    const bool drowsy = !has_incoming;
+    is_drowsy = drowsy;
     if (!is_due() && !set->called()) {
-      set->wait_called(nap_time(), [this] { return is_due(); });
+      // What comes in before this thread is seen to sleep changes how long it may.
+      set->wait_called(nap_time(), [this, drowsy] { return is_due() || (drowsy && has_incoming); });
     }
     is_drowsy = false;
     if (stop) {
@@ -97,7 +108,11 @@ void NamedSet::State::run() {
     if (auto failed = set->failure()) {
       good = *std::move(failed);
     } else if (is_due() || set->called()) {
-      good = turn();
+      try {
+        good = turn();
+      } catch (const std::bad_alloc&) {
+        good = Error{Errc::out_of_memory, "comm: no memory for an operation of a named set"};
+      }
     }
     if (!good.ok()) {
       if (!is_shut_down) {  // the others may not know of it
@@ -188,10 +203,12 @@ Result<void> NamedSet::State::finish(const Work& work, std::string_view what) {
       return outcome;
     }
     const int late = set->waits_for();
+    const auto ranks = set->world_ranks();
+    const std::string whom =
+        late < 0 ? "another rank" : fmt::format("rank {}", ranks[static_cast<size_t>(late)]);
     base::log_warning(
-        fmt::format("comm: rank {} waits for rank {} {}; that process is alive but does not answer",
-                    set->world_ranks()[static_cast<size_t>(set->rank())],
-                    late < 0 ? late : set->world_ranks()[static_cast<size_t>(late)], what));
+        fmt::format("comm: rank {} waits for {} {}; that process is alive but does not answer",
+                    ranks[static_cast<size_t>(set->rank())], whom, what));
     warn_after *= 2;
   }
 }

@@ -222,10 +222,7 @@ Result<void> NamedSet::State::run_fused(const Response& response,
   std::byte* at = fusion.data();
   for (size_t i = 0; i < ours.size(); ++i) {
     const uint64_t elements = response.tensors[i]->any().elements();
-    if (ours[i] == nullptr) {
-      const auto memory = neutral(dtype, op, elements);
-      std::copy(memory.begin(), memory.end(), at);
-    } else if (elements > 0) {
+    if (elements > 0) {  // only what no rank lacks is fused
       std::memcpy(at, ours[i]->call.input, elements * element);
     }
     at += elements * element;
@@ -236,7 +233,7 @@ Result<void> NamedSet::State::run_fused(const Response& response,
   at = fusion.data();
   for (size_t i = 0; i < ours.size(); ++i) {
     const uint64_t elements = response.tensors[i]->any().elements();
-    if (ours[i] != nullptr && elements > 0) {
+    if (elements > 0) {
       std::memcpy(ours[i]->call.output, at, elements * element);
     }
     at += elements * element;

@@ -165,6 +165,15 @@ Result<std::shared_ptr<const NamedTensor>> NamedSet::prepare(std::string name,
     return bad(tensor,
                fmt::format("Adasum is for floating types, not for {}", dtype_name(what.dtype)));
   }
+  if (what.kind == NamedKind::add_set || what.kind == NamedKind::remove_set) {
+    std::vector<int64_t> ranks = what.splits;
+    std::sort(ranks.begin(), ranks.end());
+    if (ranks.empty() || ranks.front() < 0 || ranks.back() >= size() ||
+        std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
+      return bad(tensor, fmt::format("the ranks {} are not different numbers in [0, {})",
+                                     shape_text(what.splits), size()));
+    }
+  }
   if (what.kind == NamedKind::all_to_all && !what.shape.empty()) {
     HR_TRY(complete_splits(tensor, static_cast<size_t>(size())));
   }

@@ -93,6 +93,9 @@ int Timeline::State::number_of(const std::string& tensor) {
     add(fmt::format(
         R"({{"name":"process_sort_index","ph":"M","pid":{0},"args":{{"sort_index":{0}}}}})",
         number));
+    if (!numbers.contains(tensor)) {  // these have made a new file begin, which knows no names
+      return number_of(tensor);
+    }
   }
   return number;
 }

@@ -45,9 +45,10 @@ struct PyTimeline {
   std::shared_ptr<hc::Timeline> timeline;
 };
 
+/// The context goes after the work, which may hold a new set.
 struct PyNamedWork {
-  hc::NamedWork work;
   ContextHolder context;
+  hc::NamedWork work;
   hc::NamedOptions options;
 };
 
@@ -99,13 +100,13 @@ hc::NamedCall call_of(std::shared_ptr<const hc::NamedTensor> tensor, uintptr_t i
 }
 
 PyNamedWork submit(const PyNamedSet& set, hc::NamedCall call) {
-  return {or_throw(set.open().submit(std::move(call))), set.context, set.options};
+  return {set.context, or_throw(set.open().submit(std::move(call))), set.options};
 }
 
 std::vector<PyNamedWork> submit_all(const PyNamedSet& set, std::vector<hc::NamedCall> calls) {
   std::vector<PyNamedWork> works;
   for (auto& work : or_throw(set.open().submit_all(std::move(calls)))) {
-    works.push_back({std::move(work), set.context, set.options});
+    works.push_back({set.context, std::move(work), set.options});
   }
   return works;
 }
@@ -133,8 +134,12 @@ void wait(const PyNamedWork& self, std::optional<double> limit) {
           is_last ? std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left())
                   : kSlice);
     }
-    if (self.work.done() || is_last) {
+    if (self.work.done()) {
       return or_throw(std::move(how));
+    }
+    if (is_last) {
+      throw Raised(Error{Errc::timeout, "comm: the operation is not done after " +
+                                            std::to_string(*limit) + " s; it goes on"});
     }
     if (PyErr_CheckSignals() != 0) {
       throw nb::python_error();
@@ -270,7 +275,7 @@ void bind_control(nb::class_<PyNamedSet>& set) {
          "name"_a)
       .def("join",
            [](const PyNamedSet& self) {
-             return PyNamedWork{or_throw(self.open().join()), self.context, self.options};
+             return PyNamedWork{self.context, or_throw(self.open().join()), self.options};
            })
       .def(
           "add_set",
@@ -287,9 +292,10 @@ void bind_control(nb::class_<PyNamedSet>& set) {
       .def(
           "shutdown",
           [](const PyNamedSet& self, const std::string& reason, double limit) {
-            if (self.set) {
+            const SetHolder open = self.set;  // another thread may close it meanwhile
+            if (open) {
               const nb::gil_scoped_release release;
-              self.set->shutdown(reason, milliseconds_of(limit));
+              open->shutdown(reason, milliseconds_of(limit));
             }
           },
           "reason"_a = "", "limit"_a = 5.0)

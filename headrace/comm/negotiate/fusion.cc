@@ -37,8 +37,11 @@ std::vector<Response> fuse(std::vector<ReadyTensor> tensors, const NegotiatorOpt
   for (ReadyTensor& tensor : tensors) {
     const Request& request = tensor->any();
     const uint64_t bytes = request.elements() * dtype_bytes(request.dtype);
+    // What a rank that has joined does not have may be divided by another number of ranks.
+    const bool is_whole = std::all_of(tensor->requests.begin(), tensor->requests.end(),
+                                      [](const auto& one) { return one != nullptr; });
     if (request.kind != NamedKind::all_reduce || bytes >= kAloneBytes ||
-        bytes > options.fusion_bytes) {
+        bytes > options.fusion_bytes || !is_whole) {
       add(std::move(tensor));
       continue;
     }

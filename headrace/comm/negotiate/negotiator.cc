@@ -11,7 +11,7 @@ namespace headrace::comm {
 namespace {
 
 // What a part of a message is; on the wire.
-enum class Part : uint8_t { slots, request, join, shutdown };
+enum class Part : uint8_t { slots, request, join, shutdown, settings };
 
 constexpr size_t kLastNames = 5;
 
@@ -43,7 +43,8 @@ const Request& Agreed::any() const { return **first_of(requests); }
 Negotiator::Negotiator(int rank, std::vector<int> world_ranks, NegotiatorOptions options)
     : rank_(rank),
       world_ranks_(std::move(world_ranks)),
-      options_(options),
+      options_(std::move(options)),
+      settings_(world_ranks_.size()),
       joined_(world_ranks_.size(), false),
       last_names_(world_ranks_.size()) {}
 
@@ -88,13 +89,18 @@ std::string Negotiator::message() {
     i = end;
   }
   slots_ready_.clear();
+  if (!std::exchange(settings_sent_, true) && !options_.settings.empty()) {
+    out.number(static_cast<uint64_t>(Part::settings));
+    out.text(options_.settings);
+  }
   return std::move(out).bytes() + std::exchange(news_, {});
 }
 
 bool Negotiator::take_message(int rank, std::string_view message, base::Micros now) {
   MessageReader in(message);
   while (in.good() && !in.at_end()) {
-    switch (static_cast<Part>(in.number(static_cast<uint64_t>(Part::shutdown)))) {
+    switch (static_cast<Part>(in.number(static_cast<uint64_t>(Part::settings)))) {
+      case Part::settings: settings_[static_cast<size_t>(rank)] = in.text(); break;
       case Part::slots:
         if (!take_slots(rank, in, now)) {
           return false;
@@ -216,6 +222,7 @@ Result<std::vector<Response>> Negotiator::receive(std::span<const std::string_vi
   touched_.clear();
   slots_full_.clear();
   joined_now_ = false;
+  now_ = now;
   for (size_t rank = 0; rank < messages.size(); ++rank) {
     if (!take_message(static_cast<int>(rank), messages[rank], now)) {
       return Error{Errc::corrupt,
@@ -223,6 +230,9 @@ Result<std::vector<Response>> Negotiator::receive(std::span<const std::string_vi
                                "ranks must run the same version of headrace",
                                world_ranks_[rank])};
     }
+  }
+  if (auto differ = compare_settings()) {
+    return *std::move(differ);
   }
   if (joined_now_) {  // what waited for those that have joined waits no longer
     std::vector<std::pair<uint64_t, std::string>> all;
@@ -249,6 +259,19 @@ Result<std::vector<Response>> Negotiator::receive(std::span<const std::string_vi
     out.push_back(*std::exchange(end_, std::nullopt));
   }
   return out;
+}
+
+std::optional<Error> Negotiator::compare_settings() {
+  for (size_t rank = 1; rank < settings_.size(); ++rank) {
+    if (settings_[rank] != settings_[0]) {
+      return Error{
+          Errc::mismatch,
+          fmt::format("comm: the settings of ranks differ: rank {} has {}, rank {} has {}; "
+                      "start all ranks with the same",
+                      world_ranks_[0], settings_[0], world_ranks_[rank], settings_[rank])};
+    }
+  }
+  return std::nullopt;
 }
 
 bool Negotiator::is_ready(const Entry& entry) const {
@@ -293,10 +316,18 @@ void Negotiator::release(const ReadyTensor& tensor, std::optional<Error> error,
                          std::vector<Response>& out) {
   if (!is_grouped(tensor->requests)) {
     release_one(tensor, error, out);
+    if (error) {
+      fail_groups_of(*tensor, *error, out);
+    }
     return;
   }
   const Request& request = tensor->any();
   Group& group = groups_[request.group];
+  if (group.ready.empty()) {
+    group.since = now_;
+    group.order = orders_++;
+    group.size = request.group_size;
+  }
   group.ready.push_back(tensor);
   if (error && !group.error) {
     group.error = std::move(error);
@@ -306,6 +337,20 @@ void Negotiator::release(const ReadyTensor& tensor, std::optional<Error> error,
     groups_.erase(request.group);
     for (const ReadyTensor& one : all.ready) {
       release_one(one, all.error, out);
+    }
+  }
+}
+
+/// Ranks do not agree which group it belongs to: none of these groups can be done.
+void Negotiator::fail_groups_of(const Agreed& tensor, const Error& error,
+                                std::vector<Response>& out) {
+  for (const auto& request : tensor.requests) {
+    const auto found = request == nullptr ? groups_.end() : groups_.find(request->group);
+    if (found != groups_.end()) {
+      for (const ReadyTensor& one : found->second.ready) {
+        release_one(one, error, out);
+      }
+      groups_.erase(found);
     }
   }
 }

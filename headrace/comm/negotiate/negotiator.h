@@ -27,6 +27,7 @@ struct NegotiatorOptions {
   uint64_t fusion_bytes = uint64_t{128} << 20;  ///< that tensors done together may have; 0: none
   uint32_t cache_capacity = 1024;               ///< names whose requests are remembered; 0: none
   bool group_fusion = true;                     ///< groups may be fused with other tensors
+  std::string settings = {};  ///< compared once with the other ranks', for all that must be equal
 };
 
 /// A name, and what the ranks want done under it.
@@ -87,7 +88,9 @@ class Negotiator {
   void observe(Observer observer) { observer_ = std::move(observer); }
 
   /// Some rank waits for others.
-  bool waiting() const { return !table_.empty() || slots_waiting_ > 0 || joined_count_ > 0; }
+  bool waiting() const {
+    return !table_.empty() || slots_waiting_ > 0 || joined_count_ > 0 || !groups_.empty();
+  }
   /// Names that have waited since before `since`, the oldest first.
   std::vector<Stall> stalled(base::Micros since) const;
   /// One text for all of these, for people: who waits how long for whom, what the missing ranks
@@ -112,10 +115,14 @@ class Negotiator {
     uint64_t order = 0;
   };
   struct Group {
+    base::Micros since{};
+    uint64_t order = 0;
+    uint32_t size = 0;
     std::vector<ReadyTensor> ready;
     std::optional<Error> error;
   };
 
+  std::optional<Error> compare_settings();
   bool take_message(int rank, std::string_view message, base::Micros now);
   void take(int rank, const std::string& name, std::shared_ptr<const Request> request,
             base::Micros now);
@@ -126,6 +133,7 @@ class Negotiator {
   bool is_ready(const Entry& entry) const;
   void release_ready(std::vector<Response>& out);
   void release(const ReadyTensor& tensor, std::optional<Error> error, std::vector<Response>& out);
+  void fail_groups_of(const Agreed& tensor, const Error& error, std::vector<Response>& out);
   void release_one(const ReadyTensor& tensor, const std::optional<Error>& error,
                    std::vector<Response>& out);
   void remember(const ReadyTensor& tensor);
@@ -137,6 +145,9 @@ class Negotiator {
   const std::vector<int> world_ranks_;
   const NegotiatorOptions options_;
 
+  bool settings_sent_ = false;
+  std::vector<std::string> settings_;  // by rank
+  base::Micros now_{};                 // of the turn under way
   std::vector<uint32_t> slots_ready_;  // of this rank, not sent yet
   std::string news_;                   // the rest, encoded
 

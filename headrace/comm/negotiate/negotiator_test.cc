@@ -285,6 +285,43 @@ TEST_CASE("a group runs when all its members are there, and fails as one") {
   CHECK_FALSE(job[0].waiting());
 }
 
+TEST_CASE("a group that lacks members is a stall; one that ranks do not agree on fails") {
+  Job job(2);
+  const auto grouped = [](const std::string& group) {
+    Request request = tensor({3});
+    request.group = group;
+    request.group_size = 2;
+    return encode(request);
+  };
+  job[0].submit("a", grouped("g"));
+  job[1].submit("a", grouped("g"));
+  CHECK(job.turn(Micros(5)).empty());
+  CHECK(job[0].waiting());
+  const auto stalls = job[0].stalled(Micros(5));
+  REQUIRE(stalls.size() == 1);
+  CHECK(stalls[0].name == "a (with 1 of the 2 members of its group)");
+  job[0].submit("b", grouped("g"));
+  job[1].submit("b", grouped("another"));
+  const auto responses = job.turn();
+  REQUIRE(responses.size() == 2);
+  CHECK(responses[0].what == What::fail);
+  CHECK(responses[1].what == What::fail);
+  CHECK(Job::names(responses[1]) == std::vector<std::string>{"a"});
+  CHECK_FALSE(job[0].waiting());
+}
+
+TEST_CASE("settings that differ are told with both") {
+  Negotiator first(0, {0, 1}, {.settings = "cache_capacity 3"});
+  Negotiator second(1, {0, 1}, {.settings = "cache_capacity 4"});
+  const std::string messages[] = {first.message(), second.message()};
+  const std::vector<std::string_view> views(std::begin(messages), std::end(messages));
+  const auto refused = second.receive(views, {});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code() == Errc::mismatch);
+  CHECK(refused.error().message().find(
+            "rank 0 has cache_capacity 3, rank 1 has cache_capacity 4") != std::string::npos);
+}
+
 TEST_CASE("who has joined is not waited for, until all have") {
   Job job(3);
   job[0].submit("early", encode(tensor({1})));

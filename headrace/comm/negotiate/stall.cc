@@ -54,6 +54,18 @@ std::vector<Stall> Negotiator::stalled(base::Micros since) const {
       add(slot.agreed->name, slot.since, slot.order, [&](size_t rank) { return slot.ready[rank]; });
     }
   }
+  for (const auto& [key, group] : groups_) {
+    const std::string name = fmt::format("{} (with {} of the {} members of its group)",
+                                         group.ready.front()->name, group.ready.size(), group.size);
+    if (group.since <= since) {  // all ranks have these members; nobody has the others
+      Stall stall{.name = name, .since = group.since, .ready = {}, .missing = {}};
+      for (size_t rank = 0; rank < world_ranks_.size(); ++rank) {
+        stall.ready.push_back(static_cast<int>(rank));
+        stall.missing.push_back(static_cast<int>(rank));
+      }
+      found.emplace_back(group.order, std::move(stall));
+    }
+  }
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Stall> out;

@@ -555,7 +555,15 @@ LaunchOutcome Job::outcome() {
 }
 
 Result<LaunchOutcome> Job::run() {
-  HR_TRY(prepare());
+  Result<void> prepared = prepare();
+  if (!prepared.ok()) {
+    hosts_.clear();
+    ssh_.clear();
+    if (guard_) {
+      guard_->finish();  // its end alone would leave the private folder
+    }
+    return std::move(prepared.error());
+  }
   const Result<void> started = start_ranks();
   if (started.ok()) {
     loop();

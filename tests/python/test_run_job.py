@@ -261,6 +261,33 @@ def test_a_killed_launcher_leaves_nobody_behind(begin) -> None:  # type: ignore[
     wait_for("the private folder to go", lambda: not secret.parent.exists())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["-H", "192.0.2.1:1"], id="no token"),
+        pytest.param(
+            ["-H", "192.0.2.1:1", "--start-timeout", "1", "--agent-token-file", "token"],
+            id="no agent",
+        ),
+    ],
+)
+def test_a_job_that_cannot_be_prepared_leaves_no_folder(
+    headrace_binary: Path, tmp_path: Path, words: list[str]
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    (tmp_path / "token").touch(0o600)
+    (tmp_path / "token").write_bytes(os.urandom(32))
+    environment = {k: v for k, v in os.environ.items() if k != "HEADRACE_AGENT_TOKEN_FILE"}
+    done = launch(
+        headrace_binary, *words, "true", cwd=tmp_path,
+        env={**environment, "TMPDIR": str(private)},
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "agent" in done.stderr.decode()
+    assert not list(private.iterdir())
+
+
 def test_what_a_good_rank_leaves_running_is_ended(headrace_binary: Path) -> None:
     mark = f"MARK=leftover-{os.getpid()}"
     done = launch(

@@ -42,7 +42,6 @@ Result<std::unique_ptr<RemoteRanks>> RemoteRanks::connect(const std::string& hos
   }
   auto ranks = std::unique_ptr<RemoteRanks>(new RemoteRanks(host, std::move(channel)));
   ranks->welcome_ = std::move(welcome);
-  ranks->heard_at_ = now();
   return ranks;
 }
 
@@ -59,6 +58,7 @@ Result<void> RemoteRanks::start(std::vector<RankStart> ranks) {
     order_.ranks.push_back({rank.rank, std::move(rank.variables)});
     running_.insert(rank.rank);
   }
+  heard_at_ = now();  // until now the agent had nothing to say, however long the others took
   return channel_.queue(frame_of(AgentMessage::start, json_of(order_)));
 }
 

@@ -288,6 +288,24 @@ def test_a_job_that_cannot_be_prepared_leaves_no_folder(
     assert not list(private.iterdir())
 
 
+def test_an_interrupt_counts_while_hosts_are_looked_for(begin, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    private = tmp_path / "private"
+    private.mkdir()
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_bytes(os.urandom(32))
+    process = begin(
+        "-H", "192.0.2.1:1", "--start-timeout", "100000", "--agent-token-file", str(token), "true",
+        env={**os.environ, "TMPDIR": str(private)},
+    )  # fmt: skip
+    wait_for("the private folder", lambda: list(private.iterdir()))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=LONG)
+    assert process.returncode == 130, err
+    assert "interrupted" in err
+    assert not list(private.iterdir())
+
+
 def test_what_a_good_rank_leaves_running_is_ended(headrace_binary: Path) -> None:
     mark = f"MARK=leftover-{os.getpid()}"
     done = launch(

@@ -180,6 +180,11 @@ Result<std::unique_ptr<RemoteRanks>> Job::connect_agent(size_t host, const wire:
   // An agent that ssh started may serve one launcher only: a try that is cut short would be it.
   Micros limit = ssh_[host] != nullptr ? kTryMost : kTryFirst;
   for (;;) {
+    for (const auto& other : remote_) {
+      if (other != nullptr) {
+        static_cast<void>(other->say_alive());  // what goes wrong here start() sees as well
+      }
+    }
     if (is_to_stop()) {
       return Error{Errc::cancelled, "run: interrupted before any rank was started"};
     }

@@ -73,6 +73,10 @@ Result<void> RemoteRanks::speak(bool want_output) {
     paused_ = !want_output;
     HR_TRY(channel_.queue(frame_of(paused_ ? AgentMessage::pause : AgentMessage::resume)));
   }
+  return say_alive();
+}
+
+Result<void> RemoteRanks::say_alive() {
   if (now() - spoke_at_ >= kAlivePause) {
     spoke_at_ = now();
     HR_TRY(channel_.queue(frame_of(AgentMessage::alive)));

@@ -146,8 +146,9 @@ Result<std::optional<AgentStart>> Session::wait_for_order() {
       return stopped_error();
     }
     if (deadline.passed()) {
-      return Error{Errc::timeout, fmt::format("the launcher gave no order and said nothing for {} s",
-                                              kOrderLimit.count() / 1000000)};
+      return Error{Errc::timeout,
+                   fmt::format("the launcher gave no order and said nothing for {} s",
+                               kOrderLimit.count() / 1000000)};
     }
   }
 }

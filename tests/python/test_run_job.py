@@ -510,6 +510,58 @@ def test_many_cycles_leave_nothing_behind(headrace_binary: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_threads_of_a_rank_may_share_the_jobs_store(headrace_binary: Path) -> None:
+    done = launch(headrace_binary, "-np", "1", *python("""
+        from concurrent.futures import ThreadPoolExecutor
+        from headrace import _native
+        store = _native.comm.JobStore.open()
+        with ThreadPoolExecutor(8) as pool:
+            waits = [pool.submit(store.get, f"late/{i}") for i in range(4)]
+            for _ in range(100):
+                for done in [pool.submit(store.set, f"k{i}", b"%d" % i) for i in range(4)]:
+                    done.result()
+                gets = [pool.submit(store.get, f"k{i}") for i in range(4)]
+                assert [one.result() for one in gets] == [b"0", b"1", b"2", b"3"]
+            for i in range(4):
+                store.set(f"late/{i}", b"x")
+            assert [one.result() for one in waits] == [b"x"] * 4
+    """))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_descriptor_that_gave_no_secret_is_not_read_again() -> None:
+    read, write = os.pipe()
+    os.write(write, b"short")
+    os.close(write)
+    done = subprocess.run(
+        python("""
+            import os
+            from headrace import _native
+            def refused():
+                try:
+                    _native.comm.join(start_timeout=0.5)
+                except Exception as error:
+                    return str(error)
+            fd = int(os.environ["HEADRACE_SECRET_FD"])
+            print(refused())
+            other = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(other, fd)  # what else the process may open under that number
+            print(refused())
+            os.fstat(fd)
+        """),
+        capture_output=True, text=True, timeout=LONG, pass_fds=[read],
+        env={**os.environ, "HEADRACE_RANK": "1", "HEADRACE_SIZE": "2", "HEADRACE_LOCAL_RANK": "1",
+             "HEADRACE_LOCAL_SIZE": "2", "HEADRACE_CROSS_RANK": "0", "HEADRACE_CROSS_SIZE": "1",
+             "HEADRACE_JOB": "job", "HEADRACE_STORE": "127.0.0.1:1",
+             "HEADRACE_SECRET_FD": str(read)},
+    )  # fmt: skip
+    os.close(read)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert "HEADRACE_SECRET_FD" in first
+    assert "read once only" in second
+
+
 def test_a_rank_that_waits_for_rank_zero_in_vain_says_so() -> None:
     done = subprocess.run(
         python("from headrace import _native; _native.comm.join(start_timeout=0.5)"),

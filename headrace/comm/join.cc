@@ -66,6 +66,13 @@ class Process {
     }
     const base::MutexLock lock(mu_);
     if (environment.secret_descriptor && !secret_) {
+      if (descriptor_tried_) {
+        return Error{Errc::invalid_argument,
+                     "comm: HEADRACE_SECRET_FD gave no secret before, and is read once only; start "
+                     "this process anew with a descriptor of the job's secret"};
+      }
+      // Whatever comes of it: the number is closed then, and may soon be another file's.
+      descriptor_tried_ = true;
       HR_TRY(secret_, wire::Secret::read_descriptor(base::Fd(*environment.secret_descriptor)),
              "comm: HEADRACE_SECRET_FD");
     }
@@ -77,6 +84,7 @@ class Process {
   std::map<std::string, uint64_t> generations_ HR_GUARDED_BY(mu_);
   std::map<std::string, std::unique_ptr<wire::StoreServer>> servers_ HR_GUARDED_BY(mu_);
   std::optional<wire::Secret> secret_ HR_GUARDED_BY(mu_);
+  bool descriptor_tried_ HR_GUARDED_BY(mu_) = false;
 };
 
 /// A look after the deadline still takes a moment.

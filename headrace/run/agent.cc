@@ -30,6 +30,7 @@ namespace {
 using base::Micros;
 
 constexpr Micros kHandshakeLimit = std::chrono::seconds(3);
+// Of a launcher that says nothing; while it waits for other hosts it says that it is alive.
 constexpr Micros kOrderLimit = std::chrono::seconds(120);
 constexpr Micros kLastWords = std::chrono::seconds(5);
 constexpr Millis kGrace{5000};
@@ -120,13 +121,17 @@ Result<void> Session::serve(base::Fd fd) {
 
 /// None: the launcher has closed the connection.
 Result<std::optional<AgentStart>> Session::wait_for_order() {
-  const base::Deadline deadline = base::Deadline::in(kOrderLimit);
+  base::Deadline deadline = base::Deadline::in(kOrderLimit);
   for (;;) {
     auto frame = channel_->try_receive();
     if (!frame.ok() && frame.error().code() == Errc::io) {
       return std::optional<AgentStart>();
     }
     HR_TRY(frame);
+    if (frame->has_value() && (*frame)->type == static_cast<uint16_t>(AgentMessage::alive)) {
+      deadline = base::Deadline::in(kOrderLimit);
+      continue;
+    }
     if (frame->has_value()) {
       if ((*frame)->type != static_cast<uint16_t>(AgentMessage::start)) {
         return Error{Errc::corrupt,
@@ -141,8 +146,9 @@ Result<std::optional<AgentStart>> Session::wait_for_order() {
       return stopped_error();
     }
     if (deadline.passed()) {
-      return Error{Errc::timeout, fmt::format("no order came within {} s of the greeting",
-                                              kOrderLimit.count() / 1000000)};
+      return Error{Errc::timeout,
+                   fmt::format("the launcher gave no order and said nothing for {} s",
+                               kOrderLimit.count() / 1000000)};
     }
   }
 }

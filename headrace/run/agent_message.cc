@@ -167,7 +167,8 @@ Result<AgentStart> parse_start(std::string_view payload) {
   HR_TRY(start.argv, parse_texts(json.find("argv"), "a command"));
   const Json* folder = json.find("folder");
   const Json* ranks = json.find("ranks");
-  if (folder == nullptr || ranks == nullptr || !ranks->is_array() || start.argv.empty()) {
+  if (folder == nullptr || ranks == nullptr || !ranks->is_array() || ranks->items().empty() ||
+      start.argv.empty()) {
     return corrupt("an order");
   }
   HR_TRY(start.folder, unhex(*folder));

@@ -58,6 +58,9 @@ TEST_CASE("what no agent says is an error") {
     CHECK(parse_error(text).code() == Errc::corrupt);
     CHECK_FALSE(parse_output(std::string_view(text).substr(0, 4)).ok());
   }
+  AgentStart nobody;
+  nobody.argv = {"a"};
+  CHECK_FALSE(parse_start(json_of(nobody).dump()).ok());
   CHECK_FALSE(parse_output(std::string("\0\0\0\x80\0x", 6)).ok());
   CHECK_FALSE(parse_output(std::string("\0\0\0\0\2x", 6)).ok());
 }

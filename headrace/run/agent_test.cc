@@ -118,6 +118,19 @@ TEST_CASE("an agent starts ranks, and their output and ends come back") {
   CHECK(heard.ends[5].code == 5);
 }
 
+TEST_CASE("a launcher that waits for other hosts may say so before its order") {
+  const TestAgent agent;
+  auto ranks = agent.connect();
+  REQUIRE(ranks.ok());
+  REQUIRE((*ranks)->say_alive().ok());
+  set_job(**ranks);
+  REQUIRE((*ranks)->start(two("echo fine")).ok());
+  Heard heard;
+  pump(**ranks, &heard, [] { return false; });
+  CHECK_FALSE(heard.error.has_value());
+  CHECK(heard.output[4] == "fine\n");
+}
+
 TEST_CASE("ranks that are to stop do so") {
   const TestAgent agent;
   auto ranks = agent.connect();

@@ -36,8 +36,13 @@ Result<Guard> Guard::start(const std::string& program, const base::Path& folder)
   options.err.to = proc::Output::To::inherit;
   options.folder = "/";
   options.die_with_parent = false;
-  HR_TRY(auto child, proc::Child::spawn(std::move(options)), "starting the guard of the job");
-  return Guard(id, std::move(child));
+  auto child = proc::Child::spawn(std::move(options));
+  if (!child.ok()) {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+    return std::move(child.error().add_context("starting the guard of the job"));
+  }
+  return Guard(id, *std::move(child));
 }
 
 void Guard::finish() {

@@ -16,7 +16,8 @@ namespace headrace::run {
 /// environment (HEADRACE_GUARD), and removes the job's private folder.
 class HR_API Guard {
  public:
-  /// `program` is this binary; the guard is its command `run-guard ID FOLDER`.
+  /// `program` is this binary; the guard is its command `run-guard ID FOLDER`. Where it does not
+  /// start, `folder` is removed at once.
   static Result<Guard> start(const std::string& program, const base::Path& folder);
   /// For the environment of the ranks.
   const std::string& id() const { return id_; }

@@ -37,6 +37,10 @@ namespace {
 using base::Micros;
 
 constexpr Millis kGrace{5000};
+// A try to reach an agent, between two looks for an interrupt: it begins short, and need not be
+// longer than the agent waits for a launcher to prove itself.
+constexpr Millis kTryFirst{1000};
+constexpr Millis kTryMost{3000};
 // A host that does not tell of its ranks' ends this long after they were to be killed is given up.
 constexpr Millis kGiveUp{15000};
 // Functions and results of all ranks together, through this process' own store.
@@ -56,8 +60,11 @@ class Job {
   Result<void> prepare();
   Result<void> find_hosts();
   Result<void> start_agents(const wire::Secret& token);
+  Result<std::unique_ptr<RemoteRanks>> try_agent(size_t host, const wire::Secret& token,
+                                                 const base::Deadline& deadline);
   Result<std::unique_ptr<RemoteRanks>> connect_agent(size_t host, const wire::Secret& token,
                                                      const base::Deadline& deadline);
+  bool is_to_stop();
   Result<void> connect_agents(const wire::Secret& token);
   Result<wire::Secret> token() const;
   Result<void> serve_store();
@@ -150,14 +157,50 @@ Result<void> Job::start_agents(const wire::Secret& token) {
   return {};
 }
 
-Result<std::unique_ptr<RemoteRanks>> Job::connect_agent(size_t host, const wire::Secret& token,
-                                                        const base::Deadline& deadline) {
+/// Whether somebody asked for that while nothing runs yet; without waiting.
+bool Job::is_to_stop() {
+  pollfd fds[2] = {{options_.interrupt_fd, POLLIN, 0}, {options_.owner_fd, POLLIN, 0}};
+  interrupted_ = interrupted_ || ::poll(fds, 2, 0) > 0;
+  return interrupted_;
+}
+
+Result<std::unique_ptr<RemoteRanks>> Job::try_agent(size_t host, const wire::Secret& token,
+                                                    const base::Deadline& deadline) {
   const std::string& name = options_.hosts[host].name;
   uint16_t port = options_.agent_port;
   if (ssh_[host] != nullptr) {
     HR_TRY(port, ssh_[host]->port(deadline));
   }
   return RemoteRanks::connect(name, wire::Endpoint::tcp(name, port), token, deadline);
+}
+
+/// Try until the deadline, or until somebody asks to stop.
+Result<std::unique_ptr<RemoteRanks>> Job::connect_agent(size_t host, const wire::Secret& token,
+                                                        const base::Deadline& deadline) {
+  // An agent that ssh started may serve one launcher only: a try that is cut short would be it.
+  Micros limit = ssh_[host] != nullptr ? kTryMost : kTryFirst;
+  for (;;) {
+    for (const auto& other : remote_) {
+      if (other != nullptr) {
+        static_cast<void>(other->say_alive());  // what goes wrong here start() sees as well
+      }
+    }
+    if (is_to_stop()) {
+      return Error{Errc::cancelled, "run: interrupted before any rank was started"};
+    }
+    // No last try that is too short to find out why.
+    const Micros left = deadline.left();
+    auto ranks =
+        try_agent(host, token, base::Deadline::in(left < limit + kTryFirst / 2 ? left : limit));
+    if (ranks.ok() || ranks.error().code() != Errc::timeout) {
+      return ranks;
+    }
+    if (deadline.passed()) {
+      return Error{Errc::timeout, fmt::format("{}; this was the last try in {} s",
+                                              ranks.error().message(), options_.start_timeout_s)};
+    }
+    limit = std::min<Micros>(2 * limit, kTryMost);
+  }
 }
 
 Result<void> Job::connect_agents(const wire::Secret& token) {
@@ -174,6 +217,9 @@ Result<void> Job::connect_agents(const wire::Secret& token) {
     // Once the time is over, who else does not answer is still worth a short look.
     auto ranks = connect_agent(
         host, token, deadline.passed() ? base::Deadline::in(std::chrono::seconds(1)) : deadline);
+    if (!ranks.ok() && ranks.error().code() == Errc::cancelled) {
+      return ranks.error();
+    }
     if (!ranks.ok()) {
       missing.push_back(options_.hosts[host].name);
       first = first ? std::move(first) : std::optional<Error>(ranks.error());
@@ -555,7 +601,20 @@ LaunchOutcome Job::outcome() {
 }
 
 Result<LaunchOutcome> Job::run() {
-  HR_TRY(prepare());
+  Result<void> prepared = prepare();
+  if (!prepared.ok()) {
+    hosts_.clear();
+    ssh_.clear();
+    if (guard_) {
+      guard_->finish();  // its end alone would leave the private folder
+    }
+    if (interrupted_) {
+      return LaunchOutcome{.failed_rank = {},
+                           .interrupted = true,
+                           .message = "run: interrupted before any rank was started\n"};
+    }
+    return std::move(prepared.error());
+  }
   const Result<void> started = start_ranks();
   if (started.ok()) {
     loop();

@@ -42,7 +42,6 @@ Result<std::unique_ptr<RemoteRanks>> RemoteRanks::connect(const std::string& hos
   }
   auto ranks = std::unique_ptr<RemoteRanks>(new RemoteRanks(host, std::move(channel)));
   ranks->welcome_ = std::move(welcome);
-  ranks->heard_at_ = now();
   return ranks;
 }
 
@@ -59,6 +58,7 @@ Result<void> RemoteRanks::start(std::vector<RankStart> ranks) {
     order_.ranks.push_back({rank.rank, std::move(rank.variables)});
     running_.insert(rank.rank);
   }
+  heard_at_ = now();  // until now the agent had nothing to say, however long the others took
   return channel_.queue(frame_of(AgentMessage::start, json_of(order_)));
 }
 
@@ -73,6 +73,10 @@ Result<void> RemoteRanks::speak(bool want_output) {
     paused_ = !want_output;
     HR_TRY(channel_.queue(frame_of(paused_ ? AgentMessage::pause : AgentMessage::resume)));
   }
+  return say_alive();
+}
+
+Result<void> RemoteRanks::say_alive() {
   if (now() - spoke_at_ >= kAlivePause) {
     spoke_at_ = now();
     HR_TRY(channel_.queue(frame_of(AgentMessage::alive)));

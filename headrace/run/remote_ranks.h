@@ -30,6 +30,9 @@ class HR_API RemoteRanks final : public RankHost {
 
   /// What start() needs beside the ranks.
   void set_job(std::string job, Variables environment, int cores_per_rank);
+  /// To be called now and then between connect() and start(): the agent waits for its order only so
+  /// long. Does not wait.
+  Result<void> say_alive();
   Result<void> start(std::vector<RankStart> ranks) override;
   int event_fd() const override { return channel_.fd(); }
   short wanted_events() const override;

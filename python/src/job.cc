@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,7 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/base/clock.h"
 #include "headrace/base/environment.h"
+#include "headrace/base/thread.h"
 #include "headrace/comm/environment.h"
 #include "headrace/run/launcher.h"
 #include "headrace/wire/secret.h"
@@ -46,6 +49,7 @@ nb::tuple join(std::vector<int> ranks, double timeout, std::optional<double> sta
 }
 
 /// The launcher's store, for functions and results. The job's secret has been proved when it opens.
+/// Threads may share it: each call has a connection for itself, which the next one may have then.
 class JobStore {
  public:
   static JobStore open(double timeout) {
@@ -53,36 +57,72 @@ class JobStore {
     if (environment.starter != hc::Starter::headrace) {
       throw Raised(Error{Errc::not_found, "run: this process was not started by headrace run"});
     }
-    const auto secret = or_throw(wire::Secret::read_file(environment.secret_file));
-    return JobStore(or_throw(wire::StoreClient::connect(
-        {.endpoint = environment.store, .job_id = environment.job, .secret = &secret},
-        base::Deadline::in(milliseconds_of(timeout)))));
+    JobStore store(environment.store, environment.job,
+                   or_throw(wire::Secret::read_file(environment.secret_file)));
+    store.give(or_throw(store.take(base::Deadline::in(milliseconds_of(timeout)))));
+    return store;
   }
   /// Only the first one counts.
   void tell_failure(int rank, const std::string& reason) {
-    static_cast<void>(client_.compare_and_set(run::kFirstFailureKey, std::nullopt,
-                                              std::to_string(rank) + "\n" + reason,
-                                              base::Deadline::in(std::chrono::seconds(1))));
+    const auto deadline = base::Deadline::in(std::chrono::seconds(1));
+    auto client = take(deadline);
+    if (client.ok()) {
+      static_cast<void>(client->compare_and_set(run::kFirstFailureKey, std::nullopt,
+                                                std::to_string(rank) + "\n" + reason, deadline));
+    }
   }
   void set(const std::string& key, const nb::bytes& value, double timeout) {
     const std::string_view bytes(value.c_str(), value.size());
     const nb::gil_scoped_release release;
-    or_throw(client_.set(key, bytes, base::Deadline::in(milliseconds_of(timeout))));
+    const auto deadline = base::Deadline::in(milliseconds_of(timeout));
+    auto client = or_throw(take(deadline));
+    or_throw(client.set(key, bytes, deadline));
+    give(std::move(client));
   }
   nb::bytes get(const std::string& key, double timeout) {
     std::string value;
     {
       const nb::gil_scoped_release release;
       const auto deadline = base::Deadline::in(milliseconds_of(timeout));
-      or_throw(client_.wait(std::span(&key, 1), deadline));
-      value = or_throw(client_.get(key, deadline)).value_or("");
+      auto client = or_throw(take(deadline));
+      or_throw(client.wait(std::span(&key, 1), deadline));
+      value = or_throw(client.get(key, deadline)).value_or("");
+      give(std::move(client));
     }
     return nb::bytes(value.data(), value.size());
   }
 
  private:
-  explicit JobStore(wire::StoreClient client) : client_(std::move(client)) {}
-  wire::StoreClient client_;
+  struct Idle {
+    base::Mutex mu;
+    std::vector<wire::StoreClient> clients HR_GUARDED_BY(mu);
+  };
+
+  JobStore(wire::Endpoint endpoint, std::string job, wire::Secret secret)
+      : endpoint_(std::move(endpoint)), job_(std::move(job)), secret_(std::move(secret)) {}
+
+  Result<wire::StoreClient> take(const base::Deadline& deadline) {
+    {
+      const base::MutexLock lock(idle_->mu);
+      if (!idle_->clients.empty()) {
+        wire::StoreClient client = std::move(idle_->clients.back());
+        idle_->clients.pop_back();
+        return client;
+      }
+    }
+    return wire::StoreClient::connect({.endpoint = endpoint_, .job_id = job_, .secret = &secret_},
+                                      deadline);
+  }
+  /// Not after an error, of which the client may have something left.
+  void give(wire::StoreClient client) {
+    const base::MutexLock lock(idle_->mu);
+    idle_->clients.push_back(std::move(client));
+  }
+
+  wire::Endpoint endpoint_;
+  std::string job_;
+  wire::Secret secret_;
+  std::unique_ptr<Idle> idle_ = std::make_unique<Idle>();
 };
 
 }  // namespace

@@ -261,6 +261,51 @@ def test_a_killed_launcher_leaves_nobody_behind(begin) -> None:  # type: ignore[
     wait_for("the private folder to go", lambda: not secret.parent.exists())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["-H", "192.0.2.1:1"], id="no token"),
+        pytest.param(
+            ["-H", "192.0.2.1:1", "--start-timeout", "1", "--agent-token-file", "token"],
+            id="no agent",
+        ),
+    ],
+)
+def test_a_job_that_cannot_be_prepared_leaves_no_folder(
+    headrace_binary: Path, tmp_path: Path, words: list[str]
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    (tmp_path / "token").touch(0o600)
+    (tmp_path / "token").write_bytes(os.urandom(32))
+    environment = {k: v for k, v in os.environ.items() if k != "HEADRACE_AGENT_TOKEN_FILE"}
+    done = launch(
+        headrace_binary, *words, "true", cwd=tmp_path,
+        env={**environment, "TMPDIR": str(private)},
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "agent" in done.stderr.decode()
+    assert not list(private.iterdir())
+
+
+def test_an_interrupt_counts_while_hosts_are_looked_for(begin, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    private = tmp_path / "private"
+    private.mkdir()
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_bytes(os.urandom(32))
+    process = begin(
+        "-H", "192.0.2.1:1", "--start-timeout", "100000", "--agent-token-file", str(token), "true",
+        env={**os.environ, "TMPDIR": str(private)},
+    )  # fmt: skip
+    wait_for("the private folder", lambda: list(private.iterdir()))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=LONG)
+    assert process.returncode == 130, err
+    assert "interrupted" in err
+    assert not list(private.iterdir())
+
+
 def test_what_a_good_rank_leaves_running_is_ended(headrace_binary: Path) -> None:
     mark = f"MARK=leftover-{os.getpid()}"
     done = launch(
@@ -463,6 +508,58 @@ def test_many_cycles_leave_nothing_behind(headrace_binary: Path) -> None:
         assert held() == before, (before, held())
     """))  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_threads_of_a_rank_may_share_the_jobs_store(headrace_binary: Path) -> None:
+    done = launch(headrace_binary, "-np", "1", *python("""
+        from concurrent.futures import ThreadPoolExecutor
+        from headrace import _native
+        store = _native.comm.JobStore.open()
+        with ThreadPoolExecutor(8) as pool:
+            waits = [pool.submit(store.get, f"late/{i}") for i in range(4)]
+            for _ in range(100):
+                for done in [pool.submit(store.set, f"k{i}", b"%d" % i) for i in range(4)]:
+                    done.result()
+                gets = [pool.submit(store.get, f"k{i}") for i in range(4)]
+                assert [one.result() for one in gets] == [b"0", b"1", b"2", b"3"]
+            for i in range(4):
+                store.set(f"late/{i}", b"x")
+            assert [one.result() for one in waits] == [b"x"] * 4
+    """))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_descriptor_that_gave_no_secret_is_not_read_again() -> None:
+    read, write = os.pipe()
+    os.write(write, b"short")
+    os.close(write)
+    done = subprocess.run(
+        python("""
+            import os
+            from headrace import _native
+            def refused():
+                try:
+                    _native.comm.join(start_timeout=0.5)
+                except Exception as error:
+                    return str(error)
+            fd = int(os.environ["HEADRACE_SECRET_FD"])
+            print(refused())
+            other = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(other, fd)  # what else the process may open under that number
+            print(refused())
+            os.fstat(fd)
+        """),
+        capture_output=True, text=True, timeout=LONG, pass_fds=[read],
+        env={**os.environ, "HEADRACE_RANK": "1", "HEADRACE_SIZE": "2", "HEADRACE_LOCAL_RANK": "1",
+             "HEADRACE_LOCAL_SIZE": "2", "HEADRACE_CROSS_RANK": "0", "HEADRACE_CROSS_SIZE": "1",
+             "HEADRACE_JOB": "job", "HEADRACE_STORE": "127.0.0.1:1",
+             "HEADRACE_SECRET_FD": str(read)},
+    )  # fmt: skip
+    os.close(read)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert "HEADRACE_SECRET_FD" in first
+    assert "read once only" in second
 
 
 def test_a_rank_that_waits_for_rank_zero_in_vain_says_so() -> None:

@@ -96,7 +96,7 @@ void TcpTransport::leave() {
       failed = fault_.has_value();
     }
     say_goodbye(links_, failed);
-    network_->linger(std::move(links_).release());
+    network_->linger(std::move(links_).release(), members_.world_ranks);
   }
 }
 

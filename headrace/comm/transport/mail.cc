@@ -453,12 +453,12 @@ void Mail::fail_set(uint64_t set, const Error& error) {
   failed_.insert({set, error});
 }
 
-std::vector<base::Fd> Mail::release() {
-  std::vector<base::Fd> out;
+std::vector<std::pair<int, base::Fd>> Mail::release() {
+  std::vector<std::pair<int, base::Fd>> out;
   for (Stream& stream : streams_) {
     if (stream.fd.valid()) {
       ::shutdown(stream.fd.get(), SHUT_WR);
-      out.push_back(std::move(stream.fd));
+      out.emplace_back(stream.rank, std::move(stream.fd));
     }
   }
   return out;

@@ -231,12 +231,14 @@ std::function<void(uint64_t, const Error&)> Network::mail_failer() const {
   };
 }
 
-void Network::linger(std::vector<base::Fd> connections) {
+void Network::linger(std::vector<base::Fd> connections, std::span<const int> world_ranks) {
   auto shared = std::make_shared<std::vector<base::Fd>>(std::move(connections));
-  loop_->post([loop = loop_.get(), shared] {
-    constexpr base::Micros kLingerMost = std::chrono::seconds(5);
-    for (base::Fd& fd : *shared) {
-      loop->lingering.push_back({std::move(fd), base::Deadline::in(kLingerMost)});
+  std::vector<int> ranks(world_ranks.begin(), world_ranks.end());
+  loop_->post([loop = loop_.get(), shared, ranks = std::move(ranks)] {
+    for (size_t i = 0; i < shared->size(); ++i) {
+      if ((*shared)[i].valid()) {
+        loop->linger(std::move((*shared)[i]), ranks[i]);
+      }
     }
   });
 }

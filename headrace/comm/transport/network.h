@@ -71,8 +71,9 @@ class Network {
   /// Connections of a new set by its ranks, the own one empty; all its ranks call it.
   Result<std::vector<base::Fd>> connect(uint64_t set, std::span<const int> world_ranks, int self,
                                         base::Deadline deadline);
-  /// Keep connections that were finished until the other side has all that was sent; then close.
-  void linger(std::vector<base::Fd> connections);
+  /// Keep connections that were finished until the other side has all that was sent, however long it
+  /// takes, or has gone; then close. What comes is thrown away. They are those of `world_ranks`.
+  void linger(std::vector<base::Fd> connections, std::span<const int> world_ranks);
 
   /// `rank` has closed everything in order.
   bool departed(int rank) const;

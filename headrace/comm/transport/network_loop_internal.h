@@ -41,6 +41,7 @@ struct Network::Loop {
   void send(int rank, const wire::Frame& frame);
   int arbiter() const;
   base::Micros check_suspects();
+  void linger(base::Fd fd, int rank);
   base::Micros check_lingering();
   void say_goodbye();
 
@@ -59,7 +60,8 @@ struct Network::Loop {
   };
   struct Lingering {
     base::Fd fd;
-    base::Deadline deadline;
+    int rank;
+    base::Deadline often;  // until then it is looked at often
   };
   std::unique_ptr<Mail> mail;
   std::map<int, wire::Channel> controls;

@@ -177,6 +177,40 @@ TEST_CASE("a message that nobody sends ends with its time, its set, or its sende
   }
 }
 
+TEST_CASE("a message that nobody takes ends when the other rank closes or aborts the set") {
+  for (const Transport transport : kTransports) {
+    for (const bool aborts : {true, false}) {
+      CAPTURE(aborts);
+      run_thread_ranks(2, over(transport), [&](Context& context) {
+        ProcessSet& world = context.world();
+        auto set = context.split(world, 0, 0);
+        REQUIRE(set.ok());
+        std::vector<int64_t> values(100'000);
+        Work before;
+        if (world.rank() == 0) {
+          before = (*set)->send(buffer(values), 1, 0);
+        }
+        CHECK(world.barrier().wait().ok());
+        if (world.rank() == 1) {
+          aborts ? (*set)->abort("no more") : (*set).reset();
+          CHECK(world.barrier().wait().ok());
+          return;
+        }
+        const Work after = (*set)->send(buffer(values), 1, 1);
+        const std::string wanted = aborts ? "no more" : "process set";
+        for (const Work& work : {before, after}) {
+          const auto how = work.wait(seconds(20));
+          REQUIRE(!how.ok());
+          CHECK_MESSAGE(how.error().code() == Errc::cancelled, how.error().message());
+          CHECK_MESSAGE(how.error().message().find(wanted) != std::string::npos,
+                        how.error().message());
+        }
+        CHECK(world.barrier().wait().ok());
+      });
+    }
+  }
+}
+
 TEST_CASE("the death and the departure of a sender are told to who waits for it") {
   for (const Transport transport : kTransports) {
     for (const bool dies : {true, false}) {

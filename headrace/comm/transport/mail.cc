@@ -317,11 +317,19 @@ void Mail::on_message(size_t index) {
     message->header = header;
     message->from = stream.rank;
     message->stream = index;
-    sets_[header.set].unclaimed.push_back(std::move(message));
+    if (failed_.contains(header.set)) {
+      refuse(message);
+    } else {
+      sets_[header.set].unclaimed.push_back(std::move(message));
+    }
   } else if (header.type == MailHeader::taken) {
     stream.kept_bytes -= std::min(stream.kept_bytes, header.bytes);
   } else if (const auto found = stream.offers.find(header.id); found != stream.offers.end()) {
     const SendPointer send = found->second;
+    if (header.type == MailHeader::ended) {
+      send->set_ended = true;  // the reason may be on its way
+      return;
+    }
     stream.offers.erase(found);
     if (header.type == MailHeader::accept) {
       queue(index, {.type = MailHeader::content, .bytes = send->bytes, .id = header.id}, send);
@@ -348,6 +356,9 @@ void Mail::on_end(size_t index) {
     if (const auto claimed = std::exchange(message->claimed, nullptr)) {
       std::erase(sets_[message->header.set].unclaimed, message);
       hand_over(message, claimed);
+    } else if (failed_.contains(message->header.set)) {
+      std::erase(sets_[message->header.set].unclaimed, message);
+      refuse(message);
     }
   }
 }
@@ -443,14 +454,20 @@ void Mail::fail_set(uint64_t set, const Error& error) {
     }
   }
   const auto kept = std::exchange(sets_[set].unclaimed, {});
-  for (const auto& one : kept) {
-    if (one->header.type == MailHeader::letter && one->whole) {
-      queue(one->stream,
-            {.type = MailHeader::taken, .bytes = one->data.size() + sizeof(MailHeader)});
-    }
-  }
   sets_.erase(set);
   failed_.insert({set, error});
+  for (const auto& one : kept) {
+    refuse(one);
+  }
+}
+
+/// Nobody will ask for it: its set has ended.
+void Mail::refuse(const UnclaimedPointer& one) {
+  if (one->header.type == MailHeader::offer) {
+    queue(one->stream, {.type = MailHeader::ended, .id = one->header.id});
+  } else if (one->whole) {
+    queue(one->stream, {.type = MailHeader::taken, .bytes = one->data.size() + sizeof(MailHeader)});
+  }
 }
 
 std::vector<std::pair<int, base::Fd>> Mail::release() {
@@ -464,6 +481,25 @@ std::vector<std::pair<int, base::Fd>> Mail::release() {
   return out;
 }
 
+/// What is being sent goes on: the other side reads it, and throws it away if it must.
+void Mail::check_offers() {
+  std::vector<std::pair<SendPointer, std::string>> ended;
+  for (const Stream& stream : streams_) {
+    for (const auto& [id, one] : stream.offers) {
+      std::string hopeless = one->hopeless ? one->hopeless() : std::string();
+      if (hopeless.empty() && one->set_ended) {
+        hopeless = fmt::format("the process set has ended on rank {}", one->to);
+      }
+      if (!hopeless.empty() && std::exchange(one->seems_hopeless, true)) {
+        ended.emplace_back(one, std::move(hopeless));  // no better reason has come
+      }
+    }
+  }
+  for (const auto& [one, hopeless] : ended) {
+    drop(one, {Errc::cancelled, one->what + ": " + hopeless});
+  }
+}
+
 base::Micros Mail::check() {
   const auto sends = sends_under_way();
   const auto receives = receives_under_way();
@@ -473,6 +509,7 @@ base::Micros Mail::check() {
                                             one->what, one->to)});
     }
   }
+  check_offers();
   for (const auto& one : receives) {
     const std::string hopeless = one->hopeless ? one->hopeless() : std::string();
     if (one->deadline.passed()) {

@@ -32,6 +32,7 @@ struct MailHeader {
     refuse = 4,   ///< the same; `bytes` is what there is room for
     content = 5,  ///< of the offer `id`; `bytes` follow
     taken = 6,    ///< `bytes` of letters were handed out
+    ended = 7,    ///< answer to the offer `id`: its set has ended here
   };
   uint32_t type = 0;
   int32_t tag = 0;
@@ -53,6 +54,10 @@ struct MailSend {
   base::Deadline deadline = base::Deadline::never();
   std::string what;  ///< for messages
   MailDone done;
+  /// Nobody will take it any longer; why. Asked from time to time while it is an offer.
+  std::function<std::string()> hopeless;
+  bool seems_hopeless = false;
+  bool set_ended = false;  ///< as the other side says
 };
 
 struct MailReceive {
@@ -133,6 +138,8 @@ class Mail {
   void on_header(size_t stream);
   void on_end(size_t stream);
   void on_message(size_t stream);
+  void refuse(const UnclaimedPointer& one);
+  void check_offers();
   void take_offer(size_t stream, const MailHeader& header, const ReceivePointer& receive);
   void claim(const ReceivePointer& receive, const UnclaimedPointer& found);
   void hand_over(const UnclaimedPointer& unclaimed, const ReceivePointer& receive);

@@ -86,6 +86,9 @@ Work waited(std::shared_ptr<WorkState> state, bool blocking) {
 
 Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) {
   auto work = work_of(Kind::send, in, dst, options);
+  if (state_->mark.forked()) {
+    return ended(std::move(work), forked_error());
+  }
   if (auto good = check_rank(*work, dst, rank(), size(), tag); !good.ok()) {
     return ended(std::move(work), std::move(good).error());
   }
@@ -111,6 +114,9 @@ Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) 
 
 Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
   auto work = work_of(Kind::recv, out, src, options);
+  if (state_->mark.forked()) {
+    return ended(std::move(work), forked_error());
+  }
   const bool any = src == any_source && size() > 1;
   if (auto good = check_rank(*work, src, rank(), size(), tag); !any && !good.ok()) {
     return ended(std::move(work), std::move(good).error());

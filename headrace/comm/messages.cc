@@ -65,7 +65,9 @@ std::function<std::string()> hopeless_without(std::shared_ptr<SetQueue> queue,
     }
     const auto ranks = queue->world_ranks();
     for (const int one : others) {
-      if (!queue->closed(one) && !network->departed(ranks[static_cast<size_t>(one)])) {
+      const int world = ranks[static_cast<size_t>(one)];
+      if (!queue->closed(one) && !network->departed(world) &&
+          !network->closed(queue->id(), world)) {
         return "";
       }
     }

@@ -251,6 +251,7 @@ void Mail::read(size_t index) {
       return;
     }
     const auto bytes = static_cast<size_t>(count);
+    stream.arrived += bytes;
     if (in_header) {
       stream.in_bytes += bytes;
       if (stream.in_bytes == sizeof stream.in) {
@@ -500,6 +501,25 @@ void Mail::check_offers() {
   }
 }
 
+/// Its sender has gone, and what was under way has come: nothing more did between two looks.
+bool Mail::is_hopeless(MailReceive& receive, std::string* why) const {
+  *why = receive.hopeless ? receive.hopeless() : std::string();
+  if (why->empty()) {
+    return false;
+  }
+  uint64_t arrived = 0;
+  bool filled = false;
+  for (const Stream& stream : streams_) {
+    if (!stream.outgoing && (receive.from < 0 || stream.rank == receive.from)) {
+      arrived += stream.arrived;
+      const auto* claimed = stream.unclaimed != nullptr ? stream.unclaimed->claimed.get() : nullptr;
+      filled = filled || stream.receive.get() == &receive || claimed == &receive;
+    }
+  }
+  const bool seemed = std::exchange(receive.seems_hopeless, true);
+  return std::exchange(receive.arrived, arrived) == arrived && seemed && !filled;
+}
+
 base::Micros Mail::check() {
   const auto sends = sends_under_way();
   const auto receives = receives_under_way();
@@ -511,11 +531,11 @@ base::Micros Mail::check() {
   }
   check_offers();
   for (const auto& one : receives) {
-    const std::string hopeless = one->hopeless ? one->hopeless() : std::string();
+    std::string hopeless;
     if (one->deadline.passed()) {
       drop(one, {Errc::timeout, one->what + " reached its time limit: nobody sent it"});
-    } else if (!hopeless.empty() && std::exchange(one->seems_hopeless, true)) {
-      drop(one, {Errc::cancelled, one->what + ": " + hopeless});  // what was under way has come
+    } else if (is_hopeless(*one, &hopeless)) {
+      drop(one, {Errc::cancelled, one->what + ": " + hopeless});
     }
   }
   return sends.empty() && receives.empty() ? kNever : kLook;

@@ -72,6 +72,7 @@ struct MailReceive {
   /// Nobody can write it any longer; why. Asked from time to time.
   std::function<std::string()> hopeless;
   bool seems_hopeless = false;
+  uint64_t arrived = 0;  ///< bytes from the sender, when it last seemed so
 };
 
 /// For the thread of one loop; ranks are those of the world.
@@ -119,6 +120,7 @@ class Mail {
     uint64_t kept_bytes = 0;                 // of letters the other side has not said `taken` to
     std::map<uint64_t, SendPointer> offers;  // not yet answered
     std::map<uint64_t, ReceivePointer> accepted;
+    uint64_t arrived = 0;  // bytes
     MailHeader in;
     size_t in_bytes = 0;      // of the header
     size_t left = 0;          // of what follows it
@@ -140,6 +142,7 @@ class Mail {
   void on_message(size_t stream);
   void refuse(const UnclaimedPointer& one);
   void check_offers();
+  bool is_hopeless(MailReceive& receive, std::string* why) const;
   void take_offer(size_t stream, const MailHeader& header, const ReceivePointer& receive);
   void claim(const ReceivePointer& receive, const UnclaimedPointer& found);
   void hand_over(const UnclaimedPointer& unclaimed, const ReceivePointer& receive);

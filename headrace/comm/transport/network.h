@@ -77,6 +77,10 @@ class Network {
 
   /// `rank` has closed everything in order.
   bool departed(int rank) const;
+  /// `rank` has said that it closed `set`; what it sent before may be on its way.
+  bool closed(uint64_t set, int rank) const;
+  /// This rank has closed a set of these ranks.
+  void tell_set_closed(uint64_t set, std::span<const int> world_ranks);
   /// The connection to `rank` shows that it, or the way to it, is gone. All ranks come to hear of
   /// the same first cause.
   void suspect(int rank, const Error& error);

@@ -30,7 +30,13 @@ constexpr base::Micros kDrainMost = std::chrono::seconds(1);
 constexpr base::Micros kDrainPause = std::chrono::milliseconds(2);
 constexpr base::Micros kLingerPause = std::chrono::milliseconds(100);  // for a slow reader
 
-enum FrameType : uint16_t { suspect_frame = 16, verdict_frame, set_failed_frame, goodbye_frame };
+enum FrameType : uint16_t {
+  suspect_frame = 16,
+  verdict_frame,
+  set_failed_frame,
+  goodbye_frame,
+  set_closed_frame
+};
 
 Json json_of(const Error& error) {
   Json json =
@@ -200,6 +206,11 @@ void Network::Loop::on_frame(int rank, const wire::Frame& frame) {
     return;
   }
   const auto json = parse_json(frame.payload, "what another rank says");
+  if (frame.type == set_closed_frame && json.ok()) {
+    on_set_closed(static_cast<uint64_t>(json->get_integer("set")), rank,
+                  static_cast<size_t>(json->get_integer("ranks")));
+    return;
+  }
   const Json* error = json.ok() ? json->find("error") : nullptr;
   if (error == nullptr) {
     return;
@@ -230,6 +241,15 @@ void Network::Loop::on_closed(int rank, const Error& error) {
   origin.host = peer.host;
   found.set_origin(std::move(origin));
   on_suspect(rank, found);
+}
+
+void Network::Loop::on_set_closed(uint64_t set, int rank, size_t ranks) {
+  base::MutexLock lock(mutex);
+  std::set<int>& closers = set_closed[set];
+  closers.insert(rank);
+  if (closers.size() == ranks) {
+    set_closed.erase(set);  // nobody is left to ask
+  }
 }
 
 /// The lowest rank that takes part and is not suspected says what counts, so that all hear of the
@@ -349,6 +369,25 @@ void Network::tell_set_failed(uint64_t set, std::span<const int> world_ranks, co
       loop->send(rank, frame);
     }
   });
+}
+
+void Network::tell_set_closed(uint64_t set, std::span<const int> world_ranks) {
+  const Json json = Json::object({{"set", static_cast<int64_t>(set)},
+                                  {"ranks", static_cast<int64_t>(world_ranks.size())}});
+  const wire::Frame frame = {.type = set_closed_frame, .flags = 0, .payload = json.dump()};
+  std::vector<int> ranks(world_ranks.begin(), world_ranks.end());
+  loop_->post([loop = loop_.get(), set, frame, ranks = std::move(ranks)] {
+    loop->on_set_closed(set, loop->options.rank, ranks.size());
+    for (const int rank : ranks) {
+      loop->send(rank, frame);
+    }
+  });
+}
+
+bool Network::closed(uint64_t set, int rank) const {
+  base::MutexLock lock(loop_->mutex);
+  const auto found = loop_->set_closed.find(set);
+  return found != loop_->set_closed.end() && found->second.contains(rank);
 }
 
 }  // namespace headrace::comm

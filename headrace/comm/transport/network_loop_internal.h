@@ -35,6 +35,7 @@ struct Network::Loop {
   void drain(int rank);
   void on_frame(int rank, const wire::Frame& frame);
   void on_closed(int rank, const Error& error);
+  void on_set_closed(uint64_t set, int rank, size_t ranks) HR_EXCLUDES(mutex);
   void on_suspect(int rank, const Error& error);
   void decide(int rank, const Error& error);
   void apply(int rank, const Error& error);
@@ -73,6 +74,7 @@ struct Network::Loop {
   base::CondVar changed;
   std::deque<std::function<void()>> tasks HR_GUARDED_BY(mutex);
   std::map<std::pair<uint64_t, int>, Arrival> arrived HR_GUARDED_BY(mutex);
+  std::map<uint64_t, std::set<int>> set_closed HR_GUARDED_BY(mutex);  // by some of its ranks
   std::map<int, Error> gone HR_GUARDED_BY(mutex);  // who is dead, for those that wait for it
   std::atomic<bool> stopping = false;
   base::Thread thread;  // last: stops before what it uses goes

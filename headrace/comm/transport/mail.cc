@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "headrace/base/log.h"
@@ -60,6 +61,9 @@ void Mail::adopt(int rank, base::Fd fd, bool outgoing) {
   event.data.u64 = kKey + streams_.size();
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd.get(), &event) != 0) {
     base::log_warning(errno_error(errno, "comm: watching a connection").message());
+    if (outgoing) {
+      on_lost_(rank);
+    }
     return;
   }
   if (outgoing) {
@@ -79,7 +83,7 @@ void Mail::on_event(uint64_t key) {
 }
 
 void Mail::queue(size_t stream, const MailHeader& header, SendPointer send) {
-  streams_[stream].out.push_back({header, std::move(send), 0});
+  streams_[stream].out.push_back({header, std::move(send)});
   flush(stream);
 }
 
@@ -124,18 +128,22 @@ void Mail::flush(size_t index) {
 }
 
 void Mail::send(MailSend send) {
-  const size_t index = stream_to_.at(send.to);
-  Stream& stream = streams_[index];
   auto pointer = std::make_shared<MailSend>(std::move(send));
-  sends_.push_back(pointer);
   if (const auto failed = failed_.find(pointer->set); failed != failed_.end()) {
-    finish(pointer, failed->second, stream.rank);
+    finish(pointer, failed->second, pointer->to);
     return;
   }
-  if (!stream.fd.valid()) {
-    finish(pointer, Error{Errc::io, pointer->what + ": the connection has ended"}, stream.rank);
+  const auto found = stream_to_.find(pointer->to);
+  if (found == stream_to_.end()) {  // since it was opened
+    finish(pointer,
+           Error{Errc::io, fmt::format("{}: the connection to rank {} has ended; send it again",
+                                       pointer->what, pointer->to)},
+           pointer->to);
     return;
   }
+  sends_.push_back(pointer);
+  const size_t index = found->second;
+  Stream& stream = streams_[index];
   MailHeader header = {.type = MailHeader::letter,
                        .tag = pointer->tag,
                        .set = pointer->set,
@@ -367,6 +375,11 @@ void Mail::on_end(size_t index) {
 void Mail::broke(size_t index, const std::string& why) {
   Stream& stream = streams_[index];
   stream.fd.reset();
+  const auto place = stream_to_.find(stream.rank);
+  if (place != stream_to_.end() && place->second == index) {
+    stream_to_.erase(place);
+    on_lost_(stream.rank);
+  }
   const auto text = [&](const std::string& what) {
     return Error{Errc::io,
                  fmt::format("{}: the connection to rank {} ended: {}", what, stream.rank, why)};
@@ -431,13 +444,35 @@ void Mail::drop(const SendPointer& send, const Error& error) {
     const auto found = std::find_if(stream.out.begin(), stream.out.end(),
                                     [&](const Outgoing& one) { return one.send == send; });
     if (found != stream.out.end() && found->gone == 0) {
+      if (found->header.type == MailHeader::letter) {
+        stream.kept_bytes -= send->bytes + sizeof(MailHeader);
+      }
       stream.out.erase(found);
-    } else if (found != stream.out.end()) {
+    } else if (found != stream.out.end() && !keep_rest(*found)) {
       finish(send, error, send->to);
       broke(i, "a message to it was given up in the middle");
     }
   }
   finish(send, error, send->to);
+}
+
+/// Other messages come after it, of other sets too: it goes on from a copy.
+bool Mail::keep_rest(Outgoing& one) {
+  const size_t bytes = one.send->bytes;
+  const size_t done = std::max(one.gone, sizeof one.header) - sizeof one.header;
+  one.rest.reset(new (std::nothrow) std::byte[bytes - done + 1]);
+  if (one.rest == nullptr) {
+    return false;
+  }
+  if (done < bytes) {
+    std::memcpy(one.rest.get(), one.send->data + done, bytes - done);
+  }
+  one.gone = std::min(one.gone, sizeof one.header);
+  auto copy = std::make_shared<MailSend>();
+  copy->bytes = bytes - done;
+  copy->data = one.rest.get();
+  one.send = std::move(copy);
+  return true;
 }
 
 std::vector<Mail::SendPointer> Mail::sends_under_way() { return alive(&sends_); }

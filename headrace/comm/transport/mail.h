@@ -78,13 +78,14 @@ struct MailReceive {
 /// For the thread of one loop; ranks are those of the world.
 class Mail {
  public:
-  explicit Mail(int epoll) : epoll_(epoll) {}
+  /// `on_lost`: the stream to a rank has ended; adopt() may bring another one.
+  Mail(int epoll, std::function<void(int rank)> on_lost)
+      : epoll_(epoll), on_lost_(std::move(on_lost)) {}
 
   /// A stream that leads to `rank`, or comes from it. Events of the key kKey + place come back.
   static constexpr uint64_t kKey = uint64_t{1} << 32;
   void adopt(int rank, base::Fd fd, bool outgoing);
   void on_event(uint64_t key);
-  /// REQUIRES a stream to `send.to`.
   void send(MailSend send);
   void receive(MailReceive receive);
   /// End what is under way of a set, and all that comes later.
@@ -111,6 +112,7 @@ class Mail {
     MailHeader header;
     SendPointer send;  // whose data follow; done once they are gone
     size_t gone = 0;
+    std::unique_ptr<std::byte[]> rest = nullptr;  // of the data of one that was given up
   };
   struct Stream {
     base::Fd fd;
@@ -153,7 +155,10 @@ class Mail {
   std::vector<SendPointer> sends_under_way();
   std::vector<ReceivePointer> receives_under_way();
 
+  bool keep_rest(Outgoing& one);
+
   int epoll_;
+  std::function<void(int)> on_lost_;
   std::vector<Stream> streams_;
   std::map<int, size_t> stream_to_;  // by rank
   std::map<uint64_t, Set> sets_;

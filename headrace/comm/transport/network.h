@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -87,9 +86,9 @@ class Network {
   /// A set has failed for a reason that the members do not know yet.
   void tell_set_failed(uint64_t set, std::span<const int> world_ranks, const Error& error);
 
-  /// A stream for messages to `rank`, if there is none yet; waits for the other side's network.
+  /// A stream for messages to `rank`, if there is none, or none any longer; waits for the other side's network.
   Result<void> open_mail(int rank, base::Deadline deadline) HR_EXCLUDES(mail_mutex_);
-  /// REQUIRES open_mail(send.to).
+  /// After open_mail(send.to); else, or if the stream has ended since, it fails.
   void send(MailSend send);
   void receive(MailReceive receive);
   /// Ends the messages of a set. It may be called when the network is no more.
@@ -109,7 +108,6 @@ class Network {
 
   std::shared_ptr<Loop> loop_;  // mail_failer() may outlive the network
   base::Mutex mail_mutex_;
-  std::set<int> mail_to_ HR_GUARDED_BY(mail_mutex_);
 };
 
 }  // namespace headrace::comm

@@ -53,7 +53,8 @@ struct Network::Loop {
   std::unique_ptr<Door> door;
   std::vector<NetworkPeer> peers;                     // by rank; fixed after meet()
   std::unique_ptr<std::atomic<bool>[]> has_departed;  // by rank
-  std::atomic<int> known_ranks = 0;                   // of the two above
+  std::unique_ptr<std::atomic<bool>[]> has_mail;      // by rank: a stream leads to it
+  std::atomic<int> known_ranks = 0;                   // of the three above
 
   struct Suspect {
     Error error;

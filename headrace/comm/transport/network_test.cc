@@ -6,9 +6,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <functional>
 #include <memory>
-#include <string>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -82,6 +85,92 @@ TEST_CASE("a set that is closed keeps what a slow reader has not taken yet") {
   }
   CHECK(count == 0);
   CHECK(came == sent);
+}
+
+/// The outcome of one message, for a thread that waits for it.
+struct Outcome {
+  base::Mutex mutex;
+  base::CondVar changed;
+  std::optional<Result<void>> how HR_GUARDED_BY(mutex);
+
+  MailDone done() {
+    return [this](const Result<void>& result, int) {
+      base::MutexLock lock(mutex);
+      how = result;
+      changed.notify_all();
+    };
+  }
+  Result<void> wait() {
+    base::MutexLock lock(mutex);
+    const auto there = [&]() HR_NO_THREAD_SAFETY_ANALYSIS { return how.has_value(); };
+    if (!changed.wait_for(mutex, seconds(20), there)) {
+      return Error{Errc::internal, "a message has no end"};
+    }
+    return *how;
+  }
+};
+
+/// A message of `set` from the first rank to the second.
+void send(Network& network, uint64_t set, const std::vector<std::byte>& data, Outcome* outcome) {
+  MailSend send;
+  send.set = set;
+  send.to = 1;
+  send.data = data.data();
+  send.bytes = data.size();
+  send.what = "a message";
+  send.done = outcome->done();
+  network.send(std::move(send));
+}
+
+void receive(Network& network, uint64_t set, std::vector<std::byte>* data, MailDone done) {
+  MailReceive receive;
+  receive.set = set;
+  receive.from = 0;
+  receive.data = data->data();
+  receive.bytes = data->size();
+  receive.what = "a message";
+  receive.done = std::move(done);
+  network.receive(std::move(receive));
+}
+
+TEST_CASE("a message that is given up in the middle costs the stream and its other sets nothing") {
+  // What the networks' threads write to, so before them.
+  std::vector<std::byte> large(size_t{64} << 20, std::byte{3});
+  std::vector<std::byte> large_in(large.size());
+  std::vector<std::byte> other(100'000, std::byte{4});
+  std::vector<std::byte> other_in(other.size());
+  std::vector<std::byte> none;
+  std::array<Outcome, 5> outcomes;
+  auto& [large_sent, large_received, other_sent, other_received, none_sent] = outcomes;
+  std::atomic<bool> go_on = false;
+  Ranks ranks(2);
+  Network& sender = *ranks.networks[0];
+  REQUIRE(sender.open_mail(1, base::Deadline::in(seconds(20))).ok());
+  receive(*ranks.networks[1], 5, &large_in, large_received.done());
+  // The reader stops behind its place for the large one: that one stays in the middle.
+  receive(*ranks.networks[1], 8, &none, [&](const Result<void>&, int) {
+    const auto deadline = base::Deadline::in(seconds(20));
+    while (!go_on.load() && !deadline.passed()) {
+      base::sleep_for(milliseconds(1));
+    }
+  });
+  send(sender, 5, large, &large_sent);
+  send(sender, 8, none, &none_sent);
+  send(sender, 6, other, &other_sent);
+  base::sleep_for(milliseconds(300));
+  sender.mail_failer()(5, {Errc::cancelled, "the set has failed"});
+  const auto how = large_sent.wait();
+  REQUIRE(!how.ok());
+  CHECK(how.error().code() == Errc::cancelled);
+  std::fill(large.begin(), large.end(), std::byte{9});  // it is the caller's again
+  go_on = true;
+  receive(*ranks.networks[1], 6, &other_in, other_received.done());
+  for (Outcome* one : {&large_received, &other_sent, &other_received}) {
+    const auto result = one->wait();
+    CHECK_MESSAGE(result.ok(), result.error().message());
+  }
+  CHECK(std::count(large_in.begin(), large_in.end(), std::byte{3}) == std::ssize(large_in));
+  CHECK(other_in == other);
 }
 
 }  // namespace

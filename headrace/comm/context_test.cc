@@ -57,6 +57,8 @@ TEST_CASE("a forked child of a rank is refused and disturbs nobody") {
         return !how.ok() && how.error().code() == Errc::invalid_argument;
       };
       if (!refused(context.world().barrier({.blocking = true}).wait()) ||
+          !refused(context.world().send(buffer, 1 - context.world().rank(), 0).wait()) ||
+          !refused(context.world().recv(buffer, 1 - context.world().rank(), 0).wait()) ||
           (pending.valid() && !pending.done() && !refused(pending.wait()))) {
         return 1;
       }

@@ -56,6 +56,26 @@ MailDone completion(const std::shared_ptr<WorkState>& work, std::vector<int> wor
   };
 }
 
+/// Says why nobody is left of `others`, ranks of the set, of whom one is needed.
+std::function<std::string()> hopeless_without(std::shared_ptr<SetQueue> queue,
+                                              const Network* network, std::vector<int> others) {
+  return [queue = std::move(queue), network, others = std::move(others)]() -> std::string {
+    if (queue->failed()) {
+      return "";  // which ends it, with the error
+    }
+    const auto ranks = queue->world_ranks();
+    for (const int one : others) {
+      const int world = ranks[static_cast<size_t>(one)];
+      if (!queue->closed(one) && !network->departed(world) &&
+          !network->closed(queue->id(), world)) {
+        return "";
+      }
+    }
+    return others.size() > 1 ? "all other ranks have closed the process set"
+                             : fmt::format("rank {} has closed the process set", others.front());
+  };
+}
+
 Work waited(std::shared_ptr<WorkState> state, bool blocking) {
   Work work(std::move(state));
   if (blocking) {
@@ -68,6 +88,9 @@ Work waited(std::shared_ptr<WorkState> state, bool blocking) {
 
 Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) {
   auto work = work_of(Kind::send, in, dst, options);
+  if (state_->mark.forked()) {
+    return ended(std::move(work), forked_error());
+  }
   if (auto good = check_rank(*work, dst, rank(), size(), tag); !good.ok()) {
     return ended(std::move(work), std::move(good).error());
   }
@@ -86,12 +109,16 @@ Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) 
                          .bytes = in.size_bytes(),
                          .deadline = work->deadline,
                          .what = text_of(work->call, tag),
-                         .done = completion(work, state_->world_ranks)});
+                         .done = completion(work, state_->world_ranks),
+                         .hopeless = hopeless_without(state_->queue, state_->network.get(), {dst})});
   return waited(std::move(work), options.blocking);
 }
 
 Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
   auto work = work_of(Kind::recv, out, src, options);
+  if (state_->mark.forked()) {
+    return ended(std::move(work), forked_error());
+  }
   const bool any = src == any_source && size() > 1;
   if (auto good = check_rank(*work, src, rank(), size(), tag); !any && !good.ok()) {
     return ended(std::move(work), std::move(good).error());
@@ -100,22 +127,12 @@ Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
     return ended(std::move(work), *failed);
   }
   work->deadline = base::Deadline::in(options.timeout.value_or(state_->timeout));
-  const auto hopeless = [queue = state_->queue, network = state_->network.get(), src,
-                         self = rank()]() -> std::string {
-    if (queue->failed()) {
-      return "";  // which ends it, with the error
+  std::vector<int> others;
+  for (int one = 0; one < size(); ++one) {
+    if (any ? one != rank() : one == src) {
+      others.push_back(one);
     }
-    const auto ranks = queue->world_ranks();
-    for (size_t r = 0; r < ranks.size(); ++r) {
-      const auto one = static_cast<int>(r);
-      const bool asked = src == any_source ? one != self : one == src;
-      if (asked && !queue->closed(one) && !network->departed(ranks[r])) {
-        return "";
-      }
-    }
-    return src == any_source ? "all other ranks have closed the process set"
-                             : fmt::format("rank {} has closed the process set", src);
-  };
+  }
   state_->network->receive({.set = state_->id,
                             .from = any ? -1 : state_->world_ranks[static_cast<size_t>(src)],
                             .tag = tag,
@@ -124,7 +141,8 @@ Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
                             .deadline = work->deadline,
                             .what = text_of(work->call, tag),
                             .done = completion(work, state_->world_ranks),
-                            .hopeless = hopeless});
+                            .hopeless = hopeless_without(state_->queue, state_->network.get(),
+                                                          std::move(others))});
   return waited(std::move(work), options.blocking);
 }
 

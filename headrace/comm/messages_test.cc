@@ -177,6 +177,70 @@ TEST_CASE("a message that nobody sends ends with its time, its set, or its sende
   }
 }
 
+TEST_CASE("a message that nobody takes ends when the other rank closes or aborts the set") {
+  for (const Transport transport : kTransports) {
+    for (const bool aborts : {true, false}) {
+      CAPTURE(aborts);
+      run_thread_ranks(2, over(transport), [&](Context& context) {
+        ProcessSet& world = context.world();
+        auto set = context.split(world, 0, 0);
+        REQUIRE(set.ok());
+        std::vector<int64_t> values(100'000);
+        Work before;
+        if (world.rank() == 0) {
+          before = (*set)->send(buffer(values), 1, 0);
+        }
+        CHECK(world.barrier().wait().ok());
+        if (world.rank() == 1) {
+          aborts ? (*set)->abort("no more") : (*set).reset();
+          CHECK(world.barrier().wait().ok());
+          return;
+        }
+        const Work after = (*set)->send(buffer(values), 1, 1);
+        const std::string wanted = aborts ? "no more" : "process set";
+        for (const Work& work : {before, after}) {
+          const auto how = work.wait(seconds(20));
+          REQUIRE(!how.ok());
+          CHECK_MESSAGE(how.error().code() == Errc::cancelled, how.error().message());
+          CHECK_MESSAGE(how.error().message().find(wanted) != std::string::npos,
+                        how.error().message());
+        }
+        CHECK(world.barrier().wait().ok());
+      });
+    }
+  }
+}
+
+TEST_CASE("who waits for a message hears that the sender has closed the set alone") {
+  for (const Transport transport : kTransports) {
+    run_thread_ranks(3, over(transport), [&](Context& context) {
+      ProcessSet& world = context.world();
+      auto set = context.split(world, 0, 0);
+      REQUIRE(set.ok());
+      std::vector<int64_t> values(700'001, world.rank());
+      std::vector<int64_t> other(10);
+      if (world.rank() == 1) {
+        CHECK((*set)->send(buffer(values), 0, 0).wait(seconds(30)).ok());
+        (*set).reset();
+      } else if (world.rank() == 0) {
+        CHECK((*set)->recv(buffer(values), 1, 0).wait(seconds(30)).ok());
+        CHECK(values.back() == 1);
+        const auto how = (*set)->recv(buffer(other), 1, 0).wait(seconds(30));
+        REQUIRE(!how.ok());
+        CHECK(how.error().code() == Errc::cancelled);
+        CHECK_MESSAGE(how.error().message().find("rank 1 has closed") != std::string::npos,
+                      how.error().message());
+        // Rank 2 has not.
+        CHECK((*set)->recv(buffer(other), ProcessSet::any_source, 3).wait(seconds(30)).ok());
+      } else {
+        base::sleep_for(std::chrono::milliseconds(200));
+        CHECK((*set)->send(buffer(other), 0, 3).wait(seconds(30)).ok());
+      }
+      CHECK(world.barrier().wait().ok());
+    });
+  }
+}
+
 TEST_CASE("the death and the departure of a sender are told to who waits for it") {
   for (const Transport transport : kTransports) {
     for (const bool dies : {true, false}) {

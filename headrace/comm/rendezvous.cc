@@ -19,7 +19,7 @@ namespace headrace::comm {
 namespace {
 
 // Raised when what ranks say to one another changes; ranks of different numbers refuse to meet.
-constexpr int64_t kProtocol = 2;
+constexpr int64_t kProtocol = 3;
 // Rank 0 waits that much shorter than the others, so that they hear from it who did not come.
 constexpr base::Micros kAnswerTime = std::chrono::seconds(5);
 

@@ -31,8 +31,10 @@ TcpTransport::TcpTransport(TcpLinks links, Members members, Network* network)
 bool TcpTransport::closed(int rank) const {
   const auto index = static_cast<size_t>(rank);
   const TcpSetState::Peer& peer = state_.peers[index];
+  const int world = members_.world_ranks[index];
   // Of one that has said goodbye beside the stream there may be bytes in it still.
-  return peer.closed || (peer.ended && network_->departed(members_.world_ranks[index]));
+  return peer.closed ||
+         (peer.ended && (network_->departed(world) || network_->closed(members_.set, world)));
 }
 
 void TcpTransport::look_at_connections() {
@@ -96,7 +98,8 @@ void TcpTransport::leave() {
       failed = fault_.has_value();
     }
     say_goodbye(links_, failed);
-    network_->linger(std::move(links_).release());
+    network_->tell_set_closed(members_.set, members_.world_ranks);  // for who looks at no link
+    network_->linger(std::move(links_).release(), members_.world_ranks);
   }
 }
 

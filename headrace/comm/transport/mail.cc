@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "headrace/base/log.h"
@@ -60,6 +61,9 @@ void Mail::adopt(int rank, base::Fd fd, bool outgoing) {
   event.data.u64 = kKey + streams_.size();
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd.get(), &event) != 0) {
     base::log_warning(errno_error(errno, "comm: watching a connection").message());
+    if (outgoing) {
+      on_lost_(rank);
+    }
     return;
   }
   if (outgoing) {
@@ -79,7 +83,7 @@ void Mail::on_event(uint64_t key) {
 }
 
 void Mail::queue(size_t stream, const MailHeader& header, SendPointer send) {
-  streams_[stream].out.push_back({header, std::move(send), 0});
+  streams_[stream].out.push_back({header, std::move(send)});
   flush(stream);
 }
 
@@ -124,18 +128,22 @@ void Mail::flush(size_t index) {
 }
 
 void Mail::send(MailSend send) {
-  const size_t index = stream_to_.at(send.to);
-  Stream& stream = streams_[index];
   auto pointer = std::make_shared<MailSend>(std::move(send));
-  sends_.push_back(pointer);
   if (const auto failed = failed_.find(pointer->set); failed != failed_.end()) {
-    finish(pointer, failed->second, stream.rank);
+    finish(pointer, failed->second, pointer->to);
     return;
   }
-  if (!stream.fd.valid()) {
-    finish(pointer, Error{Errc::io, pointer->what + ": the connection has ended"}, stream.rank);
+  const auto found = stream_to_.find(pointer->to);
+  if (found == stream_to_.end()) {  // since it was opened
+    finish(pointer,
+           Error{Errc::io, fmt::format("{}: the connection to rank {} has ended; send it again",
+                                       pointer->what, pointer->to)},
+           pointer->to);
     return;
   }
+  sends_.push_back(pointer);
+  const size_t index = found->second;
+  Stream& stream = streams_[index];
   MailHeader header = {.type = MailHeader::letter,
                        .tag = pointer->tag,
                        .set = pointer->set,
@@ -251,6 +259,7 @@ void Mail::read(size_t index) {
       return;
     }
     const auto bytes = static_cast<size_t>(count);
+    stream.arrived += bytes;
     if (in_header) {
       stream.in_bytes += bytes;
       if (stream.in_bytes == sizeof stream.in) {
@@ -317,11 +326,19 @@ void Mail::on_message(size_t index) {
     message->header = header;
     message->from = stream.rank;
     message->stream = index;
-    sets_[header.set].unclaimed.push_back(std::move(message));
+    if (failed_.contains(header.set)) {
+      refuse(message);
+    } else {
+      sets_[header.set].unclaimed.push_back(std::move(message));
+    }
   } else if (header.type == MailHeader::taken) {
     stream.kept_bytes -= std::min(stream.kept_bytes, header.bytes);
   } else if (const auto found = stream.offers.find(header.id); found != stream.offers.end()) {
     const SendPointer send = found->second;
+    if (header.type == MailHeader::ended) {
+      send->set_ended = true;  // the reason may be on its way
+      return;
+    }
     stream.offers.erase(found);
     if (header.type == MailHeader::accept) {
       queue(index, {.type = MailHeader::content, .bytes = send->bytes, .id = header.id}, send);
@@ -348,6 +365,9 @@ void Mail::on_end(size_t index) {
     if (const auto claimed = std::exchange(message->claimed, nullptr)) {
       std::erase(sets_[message->header.set].unclaimed, message);
       hand_over(message, claimed);
+    } else if (failed_.contains(message->header.set)) {
+      std::erase(sets_[message->header.set].unclaimed, message);
+      refuse(message);
     }
   }
 }
@@ -355,6 +375,11 @@ void Mail::on_end(size_t index) {
 void Mail::broke(size_t index, const std::string& why) {
   Stream& stream = streams_[index];
   stream.fd.reset();
+  const auto place = stream_to_.find(stream.rank);
+  if (place != stream_to_.end() && place->second == index) {
+    stream_to_.erase(place);
+    on_lost_(stream.rank);
+  }
   const auto text = [&](const std::string& what) {
     return Error{Errc::io,
                  fmt::format("{}: the connection to rank {} ended: {}", what, stream.rank, why)};
@@ -419,13 +444,35 @@ void Mail::drop(const SendPointer& send, const Error& error) {
     const auto found = std::find_if(stream.out.begin(), stream.out.end(),
                                     [&](const Outgoing& one) { return one.send == send; });
     if (found != stream.out.end() && found->gone == 0) {
+      if (found->header.type == MailHeader::letter) {
+        stream.kept_bytes -= send->bytes + sizeof(MailHeader);
+      }
       stream.out.erase(found);
-    } else if (found != stream.out.end()) {
+    } else if (found != stream.out.end() && !keep_rest(*found)) {
       finish(send, error, send->to);
       broke(i, "a message to it was given up in the middle");
     }
   }
   finish(send, error, send->to);
+}
+
+/// Other messages come after it, of other sets too: it goes on from a copy.
+bool Mail::keep_rest(Outgoing& one) {
+  const size_t bytes = one.send->bytes;
+  const size_t done = std::max(one.gone, sizeof one.header) - sizeof one.header;
+  one.rest.reset(new (std::nothrow) std::byte[bytes - done + 1]);
+  if (one.rest == nullptr) {
+    return false;
+  }
+  if (done < bytes) {
+    std::memcpy(one.rest.get(), one.send->data + done, bytes - done);
+  }
+  one.gone = std::min(one.gone, sizeof one.header);
+  auto copy = std::make_shared<MailSend>();
+  copy->bytes = bytes - done;
+  copy->data = one.rest.get();
+  one.send = std::move(copy);
+  return true;
 }
 
 std::vector<Mail::SendPointer> Mail::sends_under_way() { return alive(&sends_); }
@@ -443,25 +490,69 @@ void Mail::fail_set(uint64_t set, const Error& error) {
     }
   }
   const auto kept = std::exchange(sets_[set].unclaimed, {});
-  for (const auto& one : kept) {
-    if (one->header.type == MailHeader::letter && one->whole) {
-      queue(one->stream,
-            {.type = MailHeader::taken, .bytes = one->data.size() + sizeof(MailHeader)});
-    }
-  }
   sets_.erase(set);
   failed_.insert({set, error});
+  for (const auto& one : kept) {
+    refuse(one);
+  }
 }
 
-std::vector<base::Fd> Mail::release() {
-  std::vector<base::Fd> out;
+/// Nobody will ask for it: its set has ended.
+void Mail::refuse(const UnclaimedPointer& one) {
+  if (one->header.type == MailHeader::offer) {
+    queue(one->stream, {.type = MailHeader::ended, .id = one->header.id});
+  } else if (one->whole) {
+    queue(one->stream, {.type = MailHeader::taken, .bytes = one->data.size() + sizeof(MailHeader)});
+  }
+}
+
+std::vector<std::pair<int, base::Fd>> Mail::release() {
+  std::vector<std::pair<int, base::Fd>> out;
   for (Stream& stream : streams_) {
     if (stream.fd.valid()) {
       ::shutdown(stream.fd.get(), SHUT_WR);
-      out.push_back(std::move(stream.fd));
+      out.emplace_back(stream.rank, std::move(stream.fd));
     }
   }
   return out;
+}
+
+/// What is being sent goes on: the other side reads it, and throws it away if it must.
+void Mail::check_offers() {
+  std::vector<std::pair<SendPointer, std::string>> ended;
+  for (const Stream& stream : streams_) {
+    for (const auto& [id, one] : stream.offers) {
+      std::string hopeless = one->hopeless ? one->hopeless() : std::string();
+      if (hopeless.empty() && one->set_ended) {
+        hopeless = fmt::format("the process set has ended on rank {}", one->to);
+      }
+      if (!hopeless.empty() && std::exchange(one->seems_hopeless, true)) {
+        ended.emplace_back(one, std::move(hopeless));  // no better reason has come
+      }
+    }
+  }
+  for (const auto& [one, hopeless] : ended) {
+    drop(one, {Errc::cancelled, one->what + ": " + hopeless});
+  }
+}
+
+/// Its sender has gone, and what was under way has come: nothing more did between two looks.
+bool Mail::is_hopeless(MailReceive& receive, std::string* why) const {
+  *why = receive.hopeless ? receive.hopeless() : std::string();
+  if (why->empty()) {
+    return false;
+  }
+  uint64_t arrived = 0;
+  bool filled = false;
+  for (const Stream& stream : streams_) {
+    if (!stream.outgoing && (receive.from < 0 || stream.rank == receive.from)) {
+      arrived += stream.arrived;
+      const auto* claimed = stream.unclaimed != nullptr ? stream.unclaimed->claimed.get() : nullptr;
+      filled = filled || stream.receive.get() == &receive || claimed == &receive;
+    }
+  }
+  const bool seemed = std::exchange(receive.seems_hopeless, true);
+  return std::exchange(receive.arrived, arrived) == arrived && seemed && !filled;
 }
 
 base::Micros Mail::check() {
@@ -473,12 +564,13 @@ base::Micros Mail::check() {
                                             one->what, one->to)});
     }
   }
+  check_offers();
   for (const auto& one : receives) {
-    const std::string hopeless = one->hopeless ? one->hopeless() : std::string();
+    std::string hopeless;
     if (one->deadline.passed()) {
       drop(one, {Errc::timeout, one->what + " reached its time limit: nobody sent it"});
-    } else if (!hopeless.empty() && std::exchange(one->seems_hopeless, true)) {
-      drop(one, {Errc::cancelled, one->what + ": " + hopeless});  // what was under way has come
+    } else if (is_hopeless(*one, &hopeless)) {
+      drop(one, {Errc::cancelled, one->what + ": " + hopeless});
     }
   }
   return sends.empty() && receives.empty() ? kNever : kLook;

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/clock.h"
@@ -31,6 +32,7 @@ struct MailHeader {
     refuse = 4,   ///< the same; `bytes` is what there is room for
     content = 5,  ///< of the offer `id`; `bytes` follow
     taken = 6,    ///< `bytes` of letters were handed out
+    ended = 7,    ///< answer to the offer `id`: its set has ended here
   };
   uint32_t type = 0;
   int32_t tag = 0;
@@ -52,6 +54,10 @@ struct MailSend {
   base::Deadline deadline = base::Deadline::never();
   std::string what;  ///< for messages
   MailDone done;
+  /// Nobody will take it any longer; why. Asked from time to time while it is an offer.
+  std::function<std::string()> hopeless;
+  bool seems_hopeless = false;
+  bool set_ended = false;  ///< as the other side says
 };
 
 struct MailReceive {
@@ -66,24 +72,26 @@ struct MailReceive {
   /// Nobody can write it any longer; why. Asked from time to time.
   std::function<std::string()> hopeless;
   bool seems_hopeless = false;
+  uint64_t arrived = 0;  ///< bytes from the sender, when it last seemed so
 };
 
 /// For the thread of one loop; ranks are those of the world.
 class Mail {
  public:
-  explicit Mail(int epoll) : epoll_(epoll) {}
+  /// `on_lost`: the stream to a rank has ended; adopt() may bring another one.
+  Mail(int epoll, std::function<void(int rank)> on_lost)
+      : epoll_(epoll), on_lost_(std::move(on_lost)) {}
 
   /// A stream that leads to `rank`, or comes from it. Events of the key kKey + place come back.
   static constexpr uint64_t kKey = uint64_t{1} << 32;
   void adopt(int rank, base::Fd fd, bool outgoing);
   void on_event(uint64_t key);
-  /// REQUIRES a stream to `send.to`.
   void send(MailSend send);
   void receive(MailReceive receive);
   /// End what is under way of a set, and all that comes later.
   void fail_set(uint64_t set, const Error& error);
-  /// Nothing more is sent or taken; the connections, for what the kernel has still to send.
-  std::vector<base::Fd> release();
+  /// Nothing more is sent or taken; the connections, by rank, for what the kernel has still to send.
+  std::vector<std::pair<int, base::Fd>> release();
   /// End what takes too long or has become hopeless; when to call again.
   base::Micros check();
 
@@ -104,6 +112,7 @@ class Mail {
     MailHeader header;
     SendPointer send;  // whose data follow; done once they are gone
     size_t gone = 0;
+    std::unique_ptr<std::byte[]> rest = nullptr;  // of the data of one that was given up
   };
   struct Stream {
     base::Fd fd;
@@ -113,6 +122,7 @@ class Mail {
     uint64_t kept_bytes = 0;                 // of letters the other side has not said `taken` to
     std::map<uint64_t, SendPointer> offers;  // not yet answered
     std::map<uint64_t, ReceivePointer> accepted;
+    uint64_t arrived = 0;  // bytes
     MailHeader in;
     size_t in_bytes = 0;      // of the header
     size_t left = 0;          // of what follows it
@@ -132,6 +142,9 @@ class Mail {
   void on_header(size_t stream);
   void on_end(size_t stream);
   void on_message(size_t stream);
+  void refuse(const UnclaimedPointer& one);
+  void check_offers();
+  bool is_hopeless(MailReceive& receive, std::string* why) const;
   void take_offer(size_t stream, const MailHeader& header, const ReceivePointer& receive);
   void claim(const ReceivePointer& receive, const UnclaimedPointer& found);
   void hand_over(const UnclaimedPointer& unclaimed, const ReceivePointer& receive);
@@ -142,7 +155,10 @@ class Mail {
   std::vector<SendPointer> sends_under_way();
   std::vector<ReceivePointer> receives_under_way();
 
+  bool keep_rest(Outgoing& one);
+
   int epoll_;
+  std::function<void(int)> on_lost_;
   std::vector<Stream> streams_;
   std::map<int, size_t> stream_to_;  // by rank
   std::map<uint64_t, Set> sets_;

@@ -61,7 +61,9 @@ Result<std::shared_ptr<Network>> Network::start(const NetworkOptions& options,
         raw->arrived.insert_or_assign({hello.set, hello.rank}, std::move(arrival));
         raw->changed.notify_all();
       });
-  loop->mail = std::make_unique<Mail>(loop->epoll.get());
+  loop->mail = std::make_unique<Mail>(loop->epoll.get(), [raw](int rank) {
+    raw->has_mail[static_cast<size_t>(rank)].store(false);
+  });
   loop->thread = base::Thread("hr-net", [raw] { raw->run(); });
   return std::shared_ptr<Network>(new Network(std::move(loop)));
 }
@@ -163,6 +165,7 @@ void Network::know(std::vector<NetworkPeer> peers) {
   const auto ranks = static_cast<int>(peers.size());
   loop_->peers = std::move(peers);
   loop_->has_departed = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(ranks));
+  loop_->has_mail = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(ranks));
   loop_->known_ranks.store(ranks, std::memory_order_release);
 }
 
@@ -202,16 +205,17 @@ Result<std::vector<base::Fd>> Network::connect(uint64_t set, std::span<const int
 
 Result<void> Network::open_mail(int rank, base::Deadline deadline) {
   base::MutexLock lock(mail_mutex_);
-  if (mail_to_.contains(rank)) {
+  std::atomic<bool>& there = loop_->has_mail[static_cast<size_t>(rank)];
+  if (there.load()) {
     return {};
   }
   HR_TRY(auto arrival,
          call({.set = kMailSet, .rank = loop_->options.rank}, wire::Service::data, rank, deadline));
   HR_TRY(auto stream, as<base::Fd>(std::move(arrival)));
   auto shared = std::make_shared<base::Fd>(std::move(stream));
+  there.store(true);  // first: the stream may end at once
   loop_->post(
       [loop = loop_.get(), shared, rank] { loop->mail->adopt(rank, std::move(*shared), true); });
-  mail_to_.insert(rank);
   return {};
 }
 
@@ -231,12 +235,14 @@ std::function<void(uint64_t, const Error&)> Network::mail_failer() const {
   };
 }
 
-void Network::linger(std::vector<base::Fd> connections) {
+void Network::linger(std::vector<base::Fd> connections, std::span<const int> world_ranks) {
   auto shared = std::make_shared<std::vector<base::Fd>>(std::move(connections));
-  loop_->post([loop = loop_.get(), shared] {
-    constexpr base::Micros kLingerMost = std::chrono::seconds(5);
-    for (base::Fd& fd : *shared) {
-      loop->lingering.push_back({std::move(fd), base::Deadline::in(kLingerMost)});
+  std::vector<int> ranks(world_ranks.begin(), world_ranks.end());
+  loop_->post([loop = loop_.get(), shared, ranks = std::move(ranks)] {
+    for (size_t i = 0; i < shared->size(); ++i) {
+      if ((*shared)[i].valid()) {
+        loop->linger(std::move((*shared)[i]), ranks[i]);
+      }
     }
   });
 }

@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,20 +70,25 @@ class Network {
   /// Connections of a new set by its ranks, the own one empty; all its ranks call it.
   Result<std::vector<base::Fd>> connect(uint64_t set, std::span<const int> world_ranks, int self,
                                         base::Deadline deadline);
-  /// Keep connections that were finished until the other side has all that was sent; then close.
-  void linger(std::vector<base::Fd> connections);
+  /// Keep connections that were finished until the other side has all that was sent, however long it
+  /// takes, or has gone; then close. What comes is thrown away. They are those of `world_ranks`.
+  void linger(std::vector<base::Fd> connections, std::span<const int> world_ranks);
 
   /// `rank` has closed everything in order.
   bool departed(int rank) const;
+  /// `rank` has said that it closed `set`; what it sent before may be on its way.
+  bool closed(uint64_t set, int rank) const;
+  /// This rank has closed a set of these ranks.
+  void tell_set_closed(uint64_t set, std::span<const int> world_ranks);
   /// The connection to `rank` shows that it, or the way to it, is gone. All ranks come to hear of
   /// the same first cause.
   void suspect(int rank, const Error& error);
   /// A set has failed for a reason that the members do not know yet.
   void tell_set_failed(uint64_t set, std::span<const int> world_ranks, const Error& error);
 
-  /// A stream for messages to `rank`, if there is none yet; waits for the other side's network.
+  /// A stream for messages to `rank`, if there is none, or none any longer; waits for the other side's network.
   Result<void> open_mail(int rank, base::Deadline deadline) HR_EXCLUDES(mail_mutex_);
-  /// REQUIRES open_mail(send.to).
+  /// After open_mail(send.to); else, or if the stream has ended since, it fails.
   void send(MailSend send);
   void receive(MailReceive receive);
   /// Ends the messages of a set. It may be called when the network is no more.
@@ -104,7 +108,6 @@ class Network {
 
   std::shared_ptr<Loop> loop_;  // mail_failer() may outlive the network
   base::Mutex mail_mutex_;
-  std::set<int> mail_to_ HR_GUARDED_BY(mail_mutex_);
 };
 
 }  // namespace headrace::comm

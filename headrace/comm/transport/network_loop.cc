@@ -28,8 +28,15 @@ constexpr base::Micros kNever = std::chrono::hours(1);
 constexpr base::Micros kVerdictMost = std::chrono::milliseconds(300);
 constexpr base::Micros kDrainMost = std::chrono::seconds(1);
 constexpr base::Micros kDrainPause = std::chrono::milliseconds(2);
+constexpr base::Micros kLingerPause = std::chrono::milliseconds(100);  // for a slow reader
 
-enum FrameType : uint16_t { suspect_frame = 16, verdict_frame, set_failed_frame, goodbye_frame };
+enum FrameType : uint16_t {
+  suspect_frame = 16,
+  verdict_frame,
+  set_failed_frame,
+  goodbye_frame,
+  set_closed_frame
+};
 
 Json json_of(const Error& error) {
   Json json =
@@ -81,6 +88,17 @@ size_t unsent_bytes(int fd) {
   }
   int bytes = 0;
   return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
+}
+
+/// Throw away what has come: a connection that is closed with unread bytes loses those it has still
+/// to send. False: it is of no more use.
+bool discard_input(int fd) {
+  std::array<std::byte, 65'536> nowhere;
+  ssize_t count = 1;
+  for (int turn = 0; count > 0 && turn < 16; ++turn) {  // others get their turn
+    count = ::recv(fd, nowhere.data(), nowhere.size(), MSG_DONTWAIT);
+  }
+  return count >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
 }  // namespace
@@ -188,6 +206,11 @@ void Network::Loop::on_frame(int rank, const wire::Frame& frame) {
     return;
   }
   const auto json = parse_json(frame.payload, "what another rank says");
+  if (frame.type == set_closed_frame && json.ok()) {
+    on_set_closed(static_cast<uint64_t>(json->get_integer("set")), rank,
+                  static_cast<size_t>(json->get_integer("ranks")));
+    return;
+  }
   const Json* error = json.ok() ? json->find("error") : nullptr;
   if (error == nullptr) {
     return;
@@ -218,6 +241,15 @@ void Network::Loop::on_closed(int rank, const Error& error) {
   origin.host = peer.host;
   found.set_origin(std::move(origin));
   on_suspect(rank, found);
+}
+
+void Network::Loop::on_set_closed(uint64_t set, int rank, size_t ranks) {
+  base::MutexLock lock(mutex);
+  std::set<int>& closers = set_closed[set];
+  closers.insert(rank);
+  if (closers.size() == ranks) {
+    set_closed.erase(set);  // nobody is left to ask
+  }
 }
 
 /// The lowest rank that takes part and is not suspected says what counts, so that all hear of the
@@ -289,11 +321,23 @@ base::Micros Network::Loop::check_suspects() {
   return next;
 }
 
+void Network::Loop::linger(base::Fd fd, int rank) {
+  lingering.push_back({std::move(fd), rank, base::Deadline::in(kDrainMost)});
+}
+
 base::Micros Network::Loop::check_lingering() {
-  std::erase_if(lingering, [](const Lingering& one) {
-    return unsent_bytes(one.fd.get()) == 0 || one.deadline.passed();
+  base::Micros next = kNever;
+  std::erase_if(lingering, [&](const Lingering& one) {
+    const bool known = one.rank >= 0 && one.rank < known_ranks.load();
+    const bool left = known && has_departed[static_cast<size_t>(one.rank)].load();
+    const bool ends = left || dead.contains(one.rank) || !discard_input(one.fd.get()) ||
+                      unsent_bytes(one.fd.get()) == 0;
+    if (!ends) {
+      next = std::min(next, one.often.passed() ? kLingerPause : kDrainPause);
+    }
+    return ends;
   });
-  return lingering.empty() ? kNever : kDrainPause;
+  return next;
 }
 
 void Network::Loop::say_goodbye() {
@@ -301,10 +345,10 @@ void Network::Loop::say_goodbye() {
     send(rank, {.type = goodbye_frame, .flags = 0, .payload = {}});
     ::shutdown(channel.fd(), SHUT_WR);
   }
-  const auto deadline = base::Deadline::in(kDrainMost);
-  for (base::Fd& fd : mail->release()) {
-    lingering.push_back({std::move(fd), deadline});
+  for (auto& [rank, fd] : mail->release()) {
+    linger(std::move(fd), rank);
   }
+  const auto deadline = base::Deadline::in(kDrainMost);
   while (!deadline.passed()) {
     const bool unsent = std::any_of(controls.begin(), controls.end(), [](const auto& one) {
       return unsent_bytes(one.second.fd()) > 0;
@@ -325,6 +369,25 @@ void Network::tell_set_failed(uint64_t set, std::span<const int> world_ranks, co
       loop->send(rank, frame);
     }
   });
+}
+
+void Network::tell_set_closed(uint64_t set, std::span<const int> world_ranks) {
+  const Json json = Json::object({{"set", static_cast<int64_t>(set)},
+                                  {"ranks", static_cast<int64_t>(world_ranks.size())}});
+  const wire::Frame frame = {.type = set_closed_frame, .flags = 0, .payload = json.dump()};
+  std::vector<int> ranks(world_ranks.begin(), world_ranks.end());
+  loop_->post([loop = loop_.get(), set, frame, ranks = std::move(ranks)] {
+    loop->on_set_closed(set, loop->options.rank, ranks.size());
+    for (const int rank : ranks) {
+      loop->send(rank, frame);
+    }
+  });
+}
+
+bool Network::closed(uint64_t set, int rank) const {
+  base::MutexLock lock(loop_->mutex);
+  const auto found = loop_->set_closed.find(set);
+  return found != loop_->set_closed.end() && found->second.contains(rank);
 }
 
 }  // namespace headrace::comm

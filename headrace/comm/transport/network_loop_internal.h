@@ -35,12 +35,14 @@ struct Network::Loop {
   void drain(int rank);
   void on_frame(int rank, const wire::Frame& frame);
   void on_closed(int rank, const Error& error);
+  void on_set_closed(uint64_t set, int rank, size_t ranks) HR_EXCLUDES(mutex);
   void on_suspect(int rank, const Error& error);
   void decide(int rank, const Error& error);
   void apply(int rank, const Error& error);
   void send(int rank, const wire::Frame& frame);
   int arbiter() const;
   base::Micros check_suspects();
+  void linger(base::Fd fd, int rank);
   base::Micros check_lingering();
   void say_goodbye();
 
@@ -51,7 +53,8 @@ struct Network::Loop {
   std::unique_ptr<Door> door;
   std::vector<NetworkPeer> peers;                     // by rank; fixed after meet()
   std::unique_ptr<std::atomic<bool>[]> has_departed;  // by rank
-  std::atomic<int> known_ranks = 0;                   // of the two above
+  std::unique_ptr<std::atomic<bool>[]> has_mail;      // by rank: a stream leads to it
+  std::atomic<int> known_ranks = 0;                   // of the three above
 
   struct Suspect {
     Error error;
@@ -59,7 +62,8 @@ struct Network::Loop {
   };
   struct Lingering {
     base::Fd fd;
-    base::Deadline deadline;
+    int rank;
+    base::Deadline often;  // until then it is looked at often
   };
   std::unique_ptr<Mail> mail;
   std::map<int, wire::Channel> controls;
@@ -71,6 +75,7 @@ struct Network::Loop {
   base::CondVar changed;
   std::deque<std::function<void()>> tasks HR_GUARDED_BY(mutex);
   std::map<std::pair<uint64_t, int>, Arrival> arrived HR_GUARDED_BY(mutex);
+  std::map<uint64_t, std::set<int>> set_closed HR_GUARDED_BY(mutex);  // by some of its ranks
   std::map<int, Error> gone HR_GUARDED_BY(mutex);  // who is dead, for those that wait for it
   std::atomic<bool> stopping = false;
   base::Thread thread;  // last: stops before what it uses goes

@@ -181,9 +181,7 @@ void TcpLinks::finish() {
 std::vector<base::Fd> TcpLinks::release() && {
   std::vector<base::Fd> out;
   for (Link& link : links_) {
-    if (link.fd.valid()) {
-      out.push_back(std::move(link.fd));
-    }
+    out.push_back(std::move(link.fd));
   }
   links_.clear();
   return out;

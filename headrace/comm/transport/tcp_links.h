@@ -50,7 +50,7 @@ class TcpLinks {
 
   /// Nothing more is sent: what was handed to the kernel goes out, then the end of the stream.
   void finish();
-  /// Give the connections away.
+  /// Give the connections away, by rank.
   std::vector<base::Fd> release() &&;
 
  private:

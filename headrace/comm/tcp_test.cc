@@ -202,7 +202,9 @@ std::vector<std::byte> every_kind(ProcessSet& set, bool blocking) {
       const bool here = set.rank() == root;
       auto in = input(set.rank(), count, Dtype::f32, count + 7);
       auto out = sized(count);
-      done(set.reduce(f32(in), f32(out), root, Op::sum, options), here ? out : sized(0));
+      const Work reduced = set.reduce(f32(in), f32(out), root, Op::sum, options);
+      CHECK(reduced.wait().ok());  // `out` is copied below
+      done(reduced, here ? out : sized(0));
       out = in;
       done(set.broadcast(f32(out), root, options), out);
       auto gathered = sized(here ? count * n : 0);

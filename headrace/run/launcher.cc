@@ -59,6 +59,7 @@ class Job {
  private:
   Result<void> prepare();
   Result<void> find_hosts();
+  Result<void> check_timeline() const;
   Result<void> start_agents(const wire::Secret& token);
   Result<std::unique_ptr<RemoteRanks>> try_agent(size_t host, const wire::Secret& token,
                                                  const base::Deadline& deadline);
@@ -127,6 +128,26 @@ Result<void> Job::find_hosts() {
              "run: host " + place.host_name);
       is_local_[place.host] = here;
     }
+  }
+  return {};
+}
+
+/// Else each rank would end on it, after its start.
+Result<void> Job::check_timeline() const {
+  const bool any_here = std::find(is_local_.begin(), is_local_.end(), true) != is_local_.end();
+  for (const auto& [name, value] : options_.settings) {
+    const base::Path folder =
+        name == "HOROVOD_TIMELINE" ? base::Path(value).parent_path() : base::Path();
+    std::error_code code;
+    // Where the rank's number is part of the folder's name there are several.
+    if (!any_here || folder.empty() || folder.string().find("%r") != std::string::npos ||
+        std::filesystem::is_directory(folder, code)) {
+      continue;
+    }
+    return Error{Errc::invalid_argument,
+                 fmt::format("run: --timeline-filename {}: there is no folder {}; make it, or name "
+                             "another place",
+                             value, folder.string())};
   }
   return {};
 }
@@ -299,6 +320,7 @@ Result<void> Job::prepare() {
                                     .ranks = options_.ranks},
                                    &queue_));
   HR_TRY(find_hosts());
+  HR_TRY(check_timeline());
   HR_TRY(const base::Path folder, make_private_folder());
   HR_TRY(guard_, Guard::start(options_.program, folder));
   secret_file_ = (folder / "secret").string();

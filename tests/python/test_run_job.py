@@ -207,6 +207,19 @@ def test_the_rank_that_raised_is_blamed_though_others_end_sooner(headrace_binary
     assert "ValueError: bad batch" in text.split("Last lines of rank 1 on stderr:")[1]
 
 
+def test_a_rank_that_left_early_is_named_when_another_fails(headrace_binary: Path) -> None:
+    done = launch(headrace_binary, "-np", "2", "--start-timeout", "2", *python("""
+        import os, sys
+        from headrace import _native
+        if os.environ["RANK"] == "1":
+            sys.exit(0)
+        _native.comm.join()
+    """))  # fmt: skip
+    assert done.returncode == 1
+    assert "rank 0 on" in done.stderr.decode()
+    assert "with exit code 0, ended: rank 1\n" in done.stderr.decode()
+
+
 def test_a_killed_rank_is_named_with_its_signal(headrace_binary: Path) -> None:
     done = launch(
         headrace_binary, "-np", "2", "sh", "-c", "[ $RANK = 0 ] && kill -9 $$; exec sleep 1000"

@@ -66,8 +66,10 @@ void append(std::vector<Option>* all, std::vector<Option> more) {
 
 std::vector<Option> placing_options() {
   return {
-      whole("-n,--num-proc", "ranks to start, also -np; default: all slots of the hosts", 1),
-      text("-H,--hosts", "hosts and their slots: a:4,b:4; default: this machine"),
+      whole("-n,--num-proc",
+            "ranks to start, also -np; default: all slots of the hosts that are given", 1),
+      text("-H,--hosts",
+           "hosts and their slots: a:4,b:4; default: this machine, with the ranks of -np"),
       text("--hostfile", "file of hosts, a line each: NAME slots=N"),
       whole("--cpus-per-rank", "cores of each rank; default: an equal part", 1),
       {.name = "--start-timeout",
@@ -75,7 +77,9 @@ std::vector<Option> placing_options() {
        .kind = OptionKind::integer,
        .at_least = 1,
        .at_most = 1e6},
-      text("--output-filename", "folder for the output of each rank: rank.NN/stdout and stderr"),
+      text("--output-filename",
+           "folder for the output of each rank: rank.N/stdout and stderr, with zeros in front of N "
+           "where other ranks have more digits"),
       flag("--prefix-output-with-timestamp", "put the time in front of each line"),
       flag("--verbose", "say what is started and how it ended"),
       text("--network-interfaces",
@@ -258,8 +262,9 @@ Result<std::vector<run::Host>> hosts_of(const Arguments& arguments) {
     return run::parse_hostfile(content, file);
   }
   if (!arguments.has("num-proc")) {
-    return Error{Errc::invalid_argument,
-                 "neither -np nor hosts are given; say how many ranks: headrace run -np 4 ..."};
+    return Error{
+        Errc::invalid_argument,
+        "neither -np nor hosts are given; say how many ranks with -np: headrace run -np 4 ..."};
   }
   const auto ranks = static_cast<int>(arguments.integer("num-proc").value_or(1));
   return std::vector<run::Host>{{"localhost", ranks}};

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -59,6 +60,7 @@ class Job {
  private:
   Result<void> prepare();
   Result<void> find_hosts();
+  Result<void> check_timeline() const;
   Result<void> start_agents(const wire::Secret& token);
   Result<std::unique_ptr<RemoteRanks>> try_agent(size_t host, const wire::Secret& token,
                                                  const base::Deadline& deadline);
@@ -84,6 +86,7 @@ class Job {
   void drain();
   void look_for_cause();
   LaunchOutcome outcome();
+  std::string ended_before_text() const;
   std::string failure_text() const;
   void say(const std::string& text) const;
 
@@ -103,6 +106,7 @@ class Job {
   std::vector<std::unique_ptr<RankHost>> hosts_;
   std::optional<RankEnd> first_failure_;
   std::map<int, RankEnd> failures_;  // by rank
+  std::vector<int> ended_before_;    // well, before the first failure
   std::optional<Error> lost_host_;
   int stopped_by_us_ = 0;
   std::optional<base::Deadline> give_up_;
@@ -127,6 +131,26 @@ Result<void> Job::find_hosts() {
              "run: host " + place.host_name);
       is_local_[place.host] = here;
     }
+  }
+  return {};
+}
+
+/// Else each rank would end on it, after its start.
+Result<void> Job::check_timeline() const {
+  const bool any_here = std::find(is_local_.begin(), is_local_.end(), true) != is_local_.end();
+  for (const auto& [name, value] : options_.settings) {
+    const base::Path folder =
+        name == "HOROVOD_TIMELINE" ? base::Path(value).parent_path() : base::Path();
+    std::error_code code;
+    // Where the rank's number is part of the folder's name there are several.
+    if (!any_here || folder.empty() || folder.string().find("%r") != std::string::npos ||
+        std::filesystem::is_directory(folder, code)) {
+      continue;
+    }
+    return Error{Errc::invalid_argument,
+                 fmt::format("run: --timeline-filename {}: there is no folder {}; make it, or name "
+                             "another place",
+                             value, folder.string())};
   }
   return {};
 }
@@ -299,6 +323,7 @@ Result<void> Job::prepare() {
                                     .ranks = options_.ranks},
                                    &queue_));
   HR_TRY(find_hosts());
+  HR_TRY(check_timeline());
   HR_TRY(const base::Path folder, make_private_folder());
   HR_TRY(guard_, Guard::start(options_.program, folder));
   secret_file_ = (folder / "secret").string();
@@ -434,6 +459,9 @@ void Job::on_end(const RankEnd& end) {
   output_->finish(end.rank);
   say(fmt::format("rank {} (process {}) ended with {} after {:.1f} s", end.rank, end.pid, end.text,
                   static_cast<double>(end.wall_ms) / 1e3));
+  if (end.ok && !first_failure_) {
+    ended_before_.push_back(end.rank);
+  }
   if (!end.ok && !interrupted_) {
     failures_[end.rank] = end;
     first_failure_ = first_failure_.value_or(end);
@@ -529,6 +557,21 @@ void Job::drain() {
   }
 }
 
+/// Who waits for a rank that left early is not told of it, and fails in its place.
+std::string Job::ended_before_text() const {
+  constexpr size_t kNamed = 16;
+  if (ended_before_.empty()) {
+    return "";
+  }
+  const size_t named = std::min(ended_before_.size(), kNamed);
+  const std::string more = named == ended_before_.size()
+                               ? ""
+                               : fmt::format(" and {} more", ended_before_.size() - named);
+  return fmt::format("Before that, with exit code 0, ended: rank{} {}{}\n",
+                     ended_before_.size() == 1 ? "" : "s",
+                     fmt::join(std::span(ended_before_).first(named), ", "), more);
+}
+
 std::string Job::failure_text() const {
   const RankEnd& end = *first_failure_;
   const Place& place = places_[static_cast<size_t>(end.rank)];
@@ -541,6 +584,7 @@ std::string Job::failure_text() const {
                           : fmt::format("; {} other{} stopped", stopped_by_us_,
                                         stopped_by_us_ == 1 ? " was" : "s were"),
       end.rank, end.signal != 0 ? -end.signal : end.code);
+  text += ended_before_text();
   const std::vector<std::string> lines = output_->last_errors(end.rank);
   if (lines.empty()) {
     return text + fmt::format("Rank {} wrote nothing on stderr.\n", end.rank);

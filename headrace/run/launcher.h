@@ -31,7 +31,7 @@ struct LaunchOptions {
   Variables settings;  ///< of the engine, for the ranks' environment
   int64_t start_timeout_s = 30;
   bool timestamps = false;
-  base::Path output_folder;          ///< rank.NN/stdout and stderr; empty: none
+  base::Path output_folder;          ///< rank.N/stdout and stderr; empty: none
   int cores_per_rank = 0;            ///< 0: an equal part
   uint16_t agent_port = kAgentPort;  ///< of the agents on other hosts
   base::Path token_file;             ///< the agents' secret; needed for other hosts without ssh

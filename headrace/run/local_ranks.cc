@@ -9,6 +9,17 @@
 
 namespace headrace::run {
 
+namespace {
+
+/// A script of Python that the system does not take for a program needs its interpreter named.
+void suggest_python(const std::string& program, Error* error) {
+  if (program.ends_with(".py")) {
+    error->add_note(fmt::format("a script of Python also runs as: python {}", program));
+  }
+}
+
+}  // namespace
+
 Result<std::unique_ptr<LocalRanks>> LocalRanks::make() {
   HR_TRY(auto supervisor, proc::Supervisor::make());
   return std::unique_ptr<LocalRanks>(new LocalRanks(std::move(supervisor)));
@@ -18,6 +29,7 @@ Result<void> LocalRanks::start(std::vector<RankStart> ranks) {
   for (RankStart& start : ranks) {
     proc::ChildOptions options;
     options.argv = std::move(start.argv);
+    const std::string program = options.argv.empty() ? std::string() : options.argv.front();
     options.environment = std::move(start.variables);
     options.empty_environment = start.whole_environment;
     options.folder = start.folder;
@@ -28,9 +40,12 @@ Result<void> LocalRanks::start(std::vector<RankStart> ranks) {
         events_->on_bytes(rank, stream == proc::Stream::out ? Stream::out : Stream::err, bytes);
       }
     };
-    HR_TRY(const auto id, supervisor_.start(std::move(options)),
-           fmt::format("rank {}", start.rank));
-    ranks_.emplace(id, start.rank);
+    auto id = supervisor_.start(std::move(options));
+    if (!id.ok()) {
+      suggest_python(program, &id.error());
+      return std::move(id.error().add_context(fmt::format("rank {}", start.rank)));
+    }
+    ranks_.emplace(*id, start.rank);
   }
   return {};
 }

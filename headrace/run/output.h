@@ -69,7 +69,7 @@ class HR_API OutputQueue {
 
 struct RankOutputOptions {
   bool timestamps = false;
-  base::Path folder;  ///< rank.NN/stdout and stderr below it; empty: no files
+  base::Path folder;  ///< rank.N/stdout and stderr below it; empty: no files
   int ranks = 1;
 };
 

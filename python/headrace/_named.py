@@ -170,13 +170,13 @@ def _engine_options() -> dict[str, Any]:
     """What the environment says of the engine, as `Context.named` takes it.
 
     Raises:
-        ValueError: a variable is no number.
+        ValueError: a variable is no number, or less than 0.
     """
     stall_warn = 0.0 if switch("STALL_CHECK_DISABLE") else number("STALL_CHECK_TIME_SECONDS", 60)
     return {
         "cycle_time": number("CYCLE_TIME", 1.0) / 1e3,
         "fusion_bytes": int(number("FUSION_THRESHOLD", 128 << 20)),
-        "cache_capacity": max(0, int(number("CACHE_CAPACITY", 1024))),
+        "cache_capacity": int(number("CACHE_CAPACITY", 1024)),
         "group_fusion": not switch("DISABLE_GROUP_FUSION"),
         "stall_warn": stall_warn,
         "stall_fail": number("STALL_SHUTDOWN_TIME_SECONDS", 0) if stall_warn else 0.0,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 
 _NATIVE = "HEADRACE_"
@@ -80,21 +81,23 @@ def setting(name: str) -> str | None:
     return os.environ.get(_ACCEPTED + name) if value is None else value
 
 
-def number(name: str, default: float) -> float:
+def number(name: str, default: float, least: float = 0.0) -> float:
     """The number in a variable.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: it is no number, or less than `least`.
     """
     text = setting(name)
     if text is None or not text.strip():
         return default
+    where = f"headrace: {_NATIVE}{name} (or {_ACCEPTED}{name}) is {text!r}"
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise ValueError(
-            f"headrace: {_NATIVE}{name} (or {_ACCEPTED}{name}) is {text!r}, which is no number"
-        ) from None
+        raise ValueError(f"{where}, which is no number") from None
+    if not math.isfinite(value) or value < least:
+        raise ValueError(f"{where}; it takes a number of at least {least:g}")
+    return value
 
 
 def switch(name: str, default: bool = False) -> bool:

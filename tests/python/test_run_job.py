@@ -207,6 +207,19 @@ def test_the_rank_that_raised_is_blamed_though_others_end_sooner(headrace_binary
     assert "ValueError: bad batch" in text.split("Last lines of rank 1 on stderr:")[1]
 
 
+def test_a_rank_that_left_early_is_named_when_another_fails(headrace_binary: Path) -> None:
+    done = launch(headrace_binary, "-np", "2", "--start-timeout", "2", *python("""
+        import os, sys
+        from headrace import _native
+        if os.environ["RANK"] == "1":
+            sys.exit(0)
+        _native.comm.join()
+    """))  # fmt: skip
+    assert done.returncode == 1
+    assert "rank 0 on" in done.stderr.decode()
+    assert "with exit code 0, ended: rank 1\n" in done.stderr.decode()
+
+
 def test_a_killed_rank_is_named_with_its_signal(headrace_binary: Path) -> None:
     done = launch(
         headrace_binary, "-np", "2", "sh", "-c", "[ $RANK = 0 ] && kill -9 $$; exec sleep 1000"
@@ -330,18 +343,30 @@ def test_a_program_that_is_not_there_is_a_usage_error(headrace_binary: Path) -> 
     assert b'no program "no-such-program"' in done.stderr
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o700], ids=["not executable", "no first line"])
+def test_a_script_that_is_no_program_is_told_of_python(
+    headrace_binary: Path, tmp_path: Path, mode: int
+) -> None:
+    (tmp_path / "s.py").write_text("print(1)\n")
+    (tmp_path / "s.py").chmod(mode)
+    done = launch(headrace_binary, "-np", "2", "./s.py", cwd=tmp_path)
+    assert done.returncode != 0
+    assert b"python ./s.py" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (["-np", "3", "-H", "localhost:2", "true"], "3 ranks are asked for, and the hosts have 2"),
         (["-np", "2"], "no command is given"),
-        (["true"], "neither -np nor hosts"),
+        (["true"], "say how many ranks with -np"),
         (["-np", "0", "true"], "at least 1"),
         (["-H", "a:x", "true"], '"x" is no number of slots'),
         (["-np", "2", "--fusion-threshold-mb", "-1", "true"], "--fusion-threshold-mb takes"),
         (["-np", "2", "--frobnicate", "true"], "no option --frobnicate"),
         (["-np", "2", "--autotune", "--no-autotune", "true"], "both given"),
         (["-np", "4", "--min-np", "5", "true"], "contradict"),
+        (["-np", "2", "--timeline-filename", "/no/such/t.json", "true"], "no folder /no/such"),
         (["-np", "1", "-H", "no-such-host.invalid:1", "true"], "no-such-host.invalid"),
     ],
 )

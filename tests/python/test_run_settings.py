@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,13 @@ def test_the_start_timeout_of_the_environment_counts(run_headrace: Run) -> None:
     )
     assert done.stdout == "[0]<stdout>:5\n"
     assert "HOROVOD_START_TIMEOUT=55 is not" in done.stderr
+
+
+@pytest.mark.parametrize("value", ["-5", "nan", "inf"])
+def test_the_environment_is_as_strict_as_the_flags(run_headrace: Run, value: str) -> None:
+    done = run_headrace(
+        "run", "-np", "1", sys.executable, "-c", "import headrace; headrace.init()",
+        env={"HOROVOD_CYCLE_TIME": value},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"HOROVOD_CYCLE_TIME) is '{value}'; it takes a number of at least 0" in done.stderr

@@ -251,6 +251,28 @@ TEST_CASE("a time limit and an abort end the set on all ranks, other sets go on"
   }
 }
 
+TEST_CASE("what a set has failed with can be asked on any thread while operations go on") {
+  for (const Way& way : kWays) {
+    CAPTURE(way.name);
+    run_thread_ranks(4, on_way(way), [&](Context& context) {
+      ProcessSet& world = context.world();
+      std::atomic<bool> ends = false;
+      base::Thread asks("asks", [&] {
+        while (!ends.load()) {
+          CHECK(!world.failure());
+          base::sleep_for(base::Micros(100));
+        }
+      });
+      for (int i = 0; i < 50; ++i) {
+        CHECK(sum_of_ranks(world, 10 + static_cast<size_t>(i) * 1000) == 0);
+      }
+      ends = true;
+      asks.join();
+      CHECK(world.barrier().wait().ok());
+    });
+  }
+}
+
 TEST_CASE("a set that waits does not hold up another one between nodes") {
   for (const Way& way : kWays) {
     CAPTURE(way.name);

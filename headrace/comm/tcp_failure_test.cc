@@ -393,6 +393,32 @@ TEST_CASE("ranks that have nothing to do do not wake up") {
   }
 }
 
+TEST_CASE("a node whose ranks cannot share memory says so to the others") {
+  testing::MapStore store;
+  std::vector<base::Thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back("rank", [&, rank] {
+      Config config = {.rank = rank, .world_size = 4};
+      config.init_timeout = seconds(8);
+      config.node = fmt::format("node {}", rank / 2);
+      StoreTable table = store.table();
+      if (rank == 3) {
+        table.get = [get = table.get](const std::string& key,
+                                      base::Deadline deadline) -> Result<std::string> {
+          if (key.find("node/1") != std::string::npos) {
+            return Error{Errc::out_of_memory, "no memory for a test"};
+          }
+          return get(key, deadline);
+        };
+      }
+      const auto context = Context::init(config, table);
+      REQUIRE(!context.ok());
+      CHECK_MESSAGE(names(context.error(), Errc::out_of_memory, "no memory for a test"),
+                    context.error().message());
+    });
+  }
+}
+
 TEST_CASE("a rank with another secret than the job's does not get in") {
   testing::MapStore store;
   std::vector<base::Thread> threads;

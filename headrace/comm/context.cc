@@ -246,18 +246,24 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
                              "container",
                              topology.nodes, topology.hosts.front())};
   }
-  HR_TRY(auto memory, memory_for(config, store, topology, tcp));
+  auto memory = memory_for(config, store, topology, tcp);
+  if (!memory.ok()) {
+    if (tcp) {  // the other nodes wait for an address
+      static_cast<void>(tell_all(config, store, "address", memory.error()));
+    }
+    return std::move(memory).error();
+  }
   const SpinBudget spin = spin_budget(topology.local_world_size, tcp);
   const bool own_bells = tcp && config.transport == Transport::tcp;
-  const NodeBells bells(reinterpret_cast<BellLine*>(memory.data()),
+  const NodeBells bells(reinterpret_cast<BellLine*>(memory->data()),
                         own_bells ? 0 : topology.local_rank);
-  std::byte* channel = memory.data() + bell_bytes(kNodeRanksMax);
+  std::byte* channel = memory->data() + bell_bytes(kNodeRanksMax);
   auto progress = std::make_shared<Progress>(bells, spin);
   auto state = std::unique_ptr<State>(new State{{},
                                                 config,
                                                 topology,
                                                 meeting.ranks,
-                                                std::move(memory),
+                                                *std::move(memory),
                                                 spin,
                                                 bells,
                                                 progress,

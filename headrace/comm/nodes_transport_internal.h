@@ -25,6 +25,7 @@ class NodesTransport : public SetTransport {
   std::unique_ptr<Operation> start(const Call& call) override;
   bool next_begun() override { return next_shm_begun(channel_, state_) || tcp_->next_begun(); }
   bool closed(int rank) const override;
+  void look_for_failure() override { tcp_->look_for_failure(); }
   std::optional<Error> failure() override;
   Error spread(const Error& error) override;
   void hear(const Error& error) override { tcp_->hear(error); }

@@ -83,6 +83,7 @@ bool SetQueue::called() {
 
 void SetQueue::wait_called(base::Micros most, const std::function<bool()>& stop) {
   driving_.lock();
+  transport_->look_for_failure();
   const uint32_t ticket = transport_->begin_idle();
   if (!transport_->called(static_cast<uint32_t>(submitted())) && !failure() && !stop()) {
     transport_->doze_idle(ticket, most);
@@ -203,6 +204,7 @@ bool SetQueue::waits_on_core() const {
 }
 
 void SetQueue::look_for_failure() {
+  transport_->look_for_failure();
   std::optional<Error> failed = transport_->failure();
   if (!failed && current_ != nullptr) {
     waits_for_.store(operation_->missing(), std::memory_order_relaxed);

@@ -14,8 +14,8 @@ namespace headrace::comm {
 
 class ShmTransport;
 
-/// start(), the sleeping functions, called() and next_begun() are for whoever drives the set, one
-/// thread at a time; the others are thread-safe.
+/// start(), the sleeping functions, called(), look_for_failure() and next_begun() are for whoever
+/// drives the set, one thread at a time; the others are thread-safe.
 class SetTransport {
  public:
   virtual ~SetTransport() = default;
@@ -27,6 +27,8 @@ class SetTransport {
 
   /// `rank` has closed the set, in order.
   virtual bool closed(int rank) const = 0;
+  /// Have the others told of what has broken here, if anything; failure() knows once they decided.
+  virtual void look_for_failure() {}
   /// What another rank has found the set to have failed with.
   virtual std::optional<Error> failure() = 0;
   /// Tell all ranks of a failure; the first one known here counts and is returned.

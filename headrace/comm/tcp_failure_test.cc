@@ -251,6 +251,28 @@ TEST_CASE("a time limit and an abort end the set on all ranks, other sets go on"
   }
 }
 
+TEST_CASE("what a set has failed with can be asked on any thread while operations go on") {
+  for (const Way& way : kWays) {
+    CAPTURE(way.name);
+    run_thread_ranks(4, on_way(way), [&](Context& context) {
+      ProcessSet& world = context.world();
+      std::atomic<bool> ends = false;
+      base::Thread asks("asks", [&] {
+        while (!ends.load()) {
+          CHECK(!world.failure());
+          base::sleep_for(base::Micros(100));
+        }
+      });
+      for (int i = 0; i < 50; ++i) {
+        CHECK(sum_of_ranks(world, 10 + static_cast<size_t>(i) * 1000) == 0);
+      }
+      ends = true;
+      asks.join();
+      CHECK(world.barrier().wait().ok());
+    });
+  }
+}
+
 TEST_CASE("a set that waits does not hold up another one between nodes") {
   for (const Way& way : kWays) {
     CAPTURE(way.name);
@@ -367,6 +389,32 @@ TEST_CASE("ranks that have nothing to do do not wake up") {
       while (!measured && !deadline.passed()) {
         base::sleep_for(milliseconds(5));
       }
+    });
+  }
+}
+
+TEST_CASE("a node whose ranks cannot share memory says so to the others") {
+  testing::MapStore store;
+  std::vector<base::Thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back("rank", [&, rank] {
+      Config config = {.rank = rank, .world_size = 4};
+      config.init_timeout = seconds(8);
+      config.node = fmt::format("node {}", rank / 2);
+      StoreTable table = store.table();
+      if (rank == 3) {
+        table.get = [get = table.get](const std::string& key,
+                                      base::Deadline deadline) -> Result<std::string> {
+          if (key.find("node/1") != std::string::npos) {
+            return Error{Errc::out_of_memory, "no memory for a test"};
+          }
+          return get(key, deadline);
+        };
+      }
+      const auto context = Context::init(config, table);
+      REQUIRE(!context.ok());
+      CHECK_MESSAGE(names(context.error(), Errc::out_of_memory, "no memory for a test"),
+                    context.error().message());
     });
   }
 }

@@ -37,7 +37,10 @@ bool TcpTransport::closed(int rank) const {
          (peer.ended && (network_->departed(world) || network_->closed(members_.set, world)));
 }
 
-void TcpTransport::look_at_connections() {
+void TcpTransport::look_for_failure() {
+  if (left_) {
+    return;
+  }
   for (size_t r = 0; r < broken_.size(); ++r) {
     const auto rank = static_cast<int>(r);
     if (rank == links_.rank() || links_.broken(rank).empty() || closed(rank) ||
@@ -61,9 +64,6 @@ void TcpTransport::look_at_connections() {
 }
 
 std::optional<Error> TcpTransport::failure() {
-  if (!left_) {
-    look_at_connections();
-  }
   base::MutexLock lock(mutex_);
   return fault_;
 }

@@ -15,7 +15,7 @@
 
 namespace headrace::comm {
 
-/// Faults that others tell of come by hear(); those of connections are looked for by failure().
+/// Faults that others tell of come by hear(), those of connections too, once ranks agree on them.
 class TcpTransport : public SetTransport {
  public:
   struct Members {
@@ -39,6 +39,7 @@ class TcpTransport : public SetTransport {
   int rank() const { return links_.rank(); }
   bool next_begun() override { return next_tcp_begun(links_, state_); }
   bool closed(int rank) const override;
+  void look_for_failure() override;
   std::optional<Error> failure() override HR_EXCLUDES(mutex_);
   Error spread(const Error& error) override HR_EXCLUDES(mutex_);
   void hear(const Error& error) override HR_EXCLUDES(mutex_);
@@ -52,8 +53,6 @@ class TcpTransport : public SetTransport {
   void ring_bell_once() override;
 
  private:
-  void look_at_connections();
-
   TcpLinks links_;
   TcpSetState state_;
   const Members members_;

@@ -129,16 +129,20 @@ Result<Arrival> Network::await(const Hello& hello, base::Deadline deadline) {
   const std::pair<uint64_t, int> key = {hello.set, hello.rank};
   const base::Micros limit = deadline.left();
   base::MutexLock lock(loop.mutex);
-  const bool there = loop.changed.wait_for(
-      loop.mutex, limit, [&]() HR_NO_THREAD_SAFETY_ANALYSIS { return loop.arrived.contains(key); });
-  if (!there) {
+  loop.changed.wait_for(loop.mutex, limit, [&]() HR_NO_THREAD_SAFETY_ANALYSIS {
+    return loop.arrived.contains(key) || loop.gone.contains(hello.rank);
+  });
+  auto node = loop.arrived.extract(key);
+  if (const auto gone = loop.gone.find(hello.rank); node.empty() && gone != loop.gone.end()) {
+    return gone->second;
+  }
+  if (node.empty()) {
     return Error{Errc::timeout,
                  fmt::format("comm: {} waited {} s at port {} for {}, which did not connect; see "
                              "its output, and whether a firewall is between them",
                              loop.name(), std::chrono::ceil<std::chrono::seconds>(limit).count(),
                              port(), loop.name_of(hello.rank))};
   }
-  auto node = loop.arrived.extract(key);
   return std::move(node.mapped());
 }
 

@@ -173,5 +173,17 @@ TEST_CASE("a message that is given up in the middle costs the stream and its oth
   CHECK(other_in == other);
 }
 
+TEST_CASE("who waits for a rank to connect hears of its death") {
+  Ranks ranks(2);
+  base::Thread waits("waits", [&] {
+    const auto made = ranks.networks[0]->connect(9, kBoth, 0, base::Deadline::in(seconds(20)));
+    REQUIRE(!made.ok());
+    CHECK(made.error().code() == Errc::peer_dead);
+  });
+  base::sleep_for(milliseconds(20));
+  ranks.networks[0]->suspect(1, {Errc::peer_dead, "rank 1 is dead"});
+  waits.join();
+}
+
 }  // namespace
 }  // namespace headrace::comm

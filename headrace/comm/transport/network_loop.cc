@@ -372,8 +372,8 @@ void Network::tell_set_failed(uint64_t set, std::span<const int> world_ranks, co
 }
 
 void Network::tell_set_closed(uint64_t set, std::span<const int> world_ranks) {
-  const Json json = Json::object({{"set", static_cast<int64_t>(set)},
-                                  {"ranks", static_cast<int64_t>(world_ranks.size())}});
+  const Json json = Json::object(
+      {{"set", static_cast<int64_t>(set)}, {"ranks", static_cast<int64_t>(world_ranks.size())}});
   const wire::Frame frame = {.type = set_closed_frame, .flags = 0, .payload = json.dump()};
   std::vector<int> ranks(world_ranks.begin(), world_ranks.end());
   loop_->post([loop = loop_.get(), set, frame, ranks = std::move(ranks)] {

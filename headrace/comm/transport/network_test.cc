@@ -31,12 +31,12 @@ struct Ranks {
     std::vector<NetworkPeer> peers;
     const auto secret = std::make_shared<const wire::Secret>(wire::Secret::generate());
     for (int rank = 0; rank < count; ++rank) {
-      auto network = Network::start(
-          {.rank = rank, .host = "here", .job = "network test", .secret = secret},
-          wire::Endpoint::tcp("127.0.0.1", 0),
-          {.on_dead = [](int, const Error&) {},
-           .on_set_failed = [](uint64_t, const Error&) {},
-           .on_ready = [] {}});
+      auto network =
+          Network::start({.rank = rank, .host = "here", .job = "network test", .secret = secret},
+                         wire::Endpoint::tcp("127.0.0.1", 0),
+                         {.on_dead = [](int, const Error&) {},
+                          .on_set_failed = [](uint64_t, const Error&) {},
+                          .on_ready = [] {}});
       REQUIRE(network.ok());
       peers.push_back({"here", {wire::Endpoint::tcp("127.0.0.1", (*network)->port())}});
       networks.push_back(*std::move(network));

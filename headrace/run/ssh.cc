@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
+#include <time.h>
 
 #include <algorithm>
 #include <charconv>
@@ -36,6 +38,22 @@ std::string shell_word(const std::string& text) {
   return word + "'";
 }
 
+void send_token(int fd, const wire::Secret& token) {
+  sigset_t broken_pipe;
+  sigset_t before;
+  ::sigemptyset(&broken_pipe);
+  ::sigaddset(&broken_pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
+  const auto bytes = token.bytes();
+  const auto written = base::write_all(
+      fd, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), "ssh");
+  if (!written.ok()) {
+    const timespec at_once = {};
+    ::sigtimedwait(&broken_pipe, nullptr, &at_once);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 Result<std::unique_ptr<SshAgent>> SshAgent::start(const std::string& host,
                                                   const std::string& program,
                                                   const SshOptions& options,
@@ -52,11 +70,7 @@ Result<std::unique_ptr<SshAgent>> SshAgent::start(const std::string& host,
   };
   HR_TRY(auto spawned, proc::Child::spawn(std::move(child)), "run: host " + host);
   agent->child_ = std::make_unique<proc::Child>(std::move(spawned));
-  const auto bytes = token.bytes();
-  HR_TRY(
-      base::write_all(agent->child_->input_fd(),
-                      std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
-                      "ssh to " + host));
+  send_token(agent->child_->input_fd(), token);
   return agent;
 }
 

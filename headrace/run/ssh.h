@@ -51,5 +51,7 @@ std::vector<std::string> ssh_words(const std::string& host, const SshOptions& op
 
 /// `text` as one word of a shell. Pure.
 std::string shell_word(const std::string& text);
+/// Write the token to ssh's input. An ssh that has gone already is no error here: its end says why.
+HR_API void send_token(int fd, const wire::Secret& token);
 
 }  // namespace headrace::run

@@ -87,7 +87,7 @@ class Network {
   void tell_set_failed(uint64_t set, std::span<const int> world_ranks, const Error& error);
 
   /// A stream for messages to `rank`, if there is none, or none any longer; waits for the other side's network.
-  Result<void> open_mail(int rank, base::Deadline deadline) HR_EXCLUDES(mail_mutex_);
+  Result<void> open_mail(int rank, base::Deadline deadline);
   /// After open_mail(send.to); else, or if the stream has ended since, it fails.
   void send(MailSend send);
   void receive(MailReceive receive);
@@ -107,7 +107,7 @@ class Network {
                                                    base::Deadline deadline);
 
   std::shared_ptr<Loop> loop_;  // mail_failer() may outlive the network
-  base::Mutex mail_mutex_;
+  std::unique_ptr<base::Mutex[]> opening_;  // by rank: its mail stream is being opened
 };
 
 }  // namespace headrace::comm

@@ -185,5 +185,28 @@ TEST_CASE("who waits for a rank to connect hears of its death") {
   waits.join();
 }
 
+TEST_CASE("a rank that is slow to take a stream for messages holds up none to another one") {
+  std::atomic<bool> go_on = false;
+  std::atomic<bool> slow_ended = false;
+  std::vector<std::byte> none;
+  Ranks ranks(3);
+  receive(*ranks.networks[1], 8, &none, [&](const Result<void>&, int) {
+    const auto deadline = base::Deadline::in(seconds(20));
+    while (!go_on.load() && !deadline.passed()) {
+      base::sleep_for(milliseconds(1));
+    }
+  });
+  ranks.networks[1]->mail_failer()(8, {Errc::cancelled, "the test has it wait"});
+  base::Thread slow("slow", [&] {
+    CHECK(ranks.networks[0]->open_mail(1, base::Deadline::in(seconds(30))).ok());
+    slow_ended = true;
+  });
+  base::sleep_for(milliseconds(100));
+  CHECK(ranks.networks[0]->open_mail(2, base::Deadline::in(seconds(30))).ok());
+  CHECK(!slow_ended.load());
+  go_on = true;
+  slow.join();
+}
+
 }  // namespace
 }  // namespace headrace::comm

@@ -103,20 +103,22 @@ Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) 
   const int to = state_->world_ranks[static_cast<size_t>(dst)];
   // A call that does not block waits shortly, for the first message to a rank alone.
   const auto limit =
-      options.blocking ? work->deadline
-                       : base::Deadline::in(std::min<base::Micros>(work->deadline.left(), kOpenMost));
+      options.blocking
+          ? work->deadline
+          : base::Deadline::in(std::min<base::Micros>(work->deadline.left(), kOpenMost));
   if (auto open = state_->network->open_mail(to, limit); !open.ok()) {
     return ended(std::move(work), std::move(open).error());
   }
-  state_->network->send({.set = state_->id,
-                         .to = to,
-                         .tag = tag,
-                         .data = in.bytes(),
-                         .bytes = in.size_bytes(),
-                         .deadline = work->deadline,
-                         .what = text_of(work->call, tag),
-                         .done = completion(work, state_->world_ranks),
-                         .hopeless = hopeless_without(state_->queue, state_->network.get(), {dst})});
+  state_->network->send(
+      {.set = state_->id,
+       .to = to,
+       .tag = tag,
+       .data = in.bytes(),
+       .bytes = in.size_bytes(),
+       .deadline = work->deadline,
+       .what = text_of(work->call, tag),
+       .done = completion(work, state_->world_ranks),
+       .hopeless = hopeless_without(state_->queue, state_->network.get(), {dst})});
   return waited(std::move(work), options.blocking);
 }
 
@@ -139,16 +141,16 @@ Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
       others.push_back(one);
     }
   }
-  state_->network->receive({.set = state_->id,
-                            .from = any ? -1 : state_->world_ranks[static_cast<size_t>(src)],
-                            .tag = tag,
-                            .data = out.bytes(),
-                            .bytes = out.size_bytes(),
-                            .deadline = work->deadline,
-                            .what = text_of(work->call, tag),
-                            .done = completion(work, state_->world_ranks),
-                            .hopeless = hopeless_without(state_->queue, state_->network.get(),
-                                                          std::move(others))});
+  state_->network->receive(
+      {.set = state_->id,
+       .from = any ? -1 : state_->world_ranks[static_cast<size_t>(src)],
+       .tag = tag,
+       .data = out.bytes(),
+       .bytes = out.size_bytes(),
+       .deadline = work->deadline,
+       .what = text_of(work->call, tag),
+       .done = completion(work, state_->world_ranks),
+       .hopeless = hopeless_without(state_->queue, state_->network.get(), std::move(others))});
   return waited(std::move(work), options.blocking);
 }
 

@@ -90,7 +90,8 @@ class Mail {
   void receive(MailReceive receive);
   /// End what is under way of a set, and all that comes later.
   void fail_set(uint64_t set, const Error& error);
-  /// Nothing more is sent or taken; the connections, by rank, for what the kernel has still to send.
+  /// Nothing more is sent or taken; the connections, by rank, for what the kernel has still to
+  /// send.
   std::vector<std::pair<int, base::Fd>> release();
   /// End what takes too long or has become hopeless; when to call again.
   base::Micros check();

@@ -70,8 +70,8 @@ class Network {
   /// Connections of a new set by its ranks, the own one empty; all its ranks call it.
   Result<std::vector<base::Fd>> connect(uint64_t set, std::span<const int> world_ranks, int self,
                                         base::Deadline deadline);
-  /// Keep connections that were finished until the other side has all that was sent, however long it
-  /// takes, or has gone; then close. What comes is thrown away. They are those of `world_ranks`.
+  /// Keep connections that were finished until the other side has all that was sent, however long
+  /// it takes, or has gone; then close. What comes is thrown away. They are those of `world_ranks`.
   void linger(std::vector<base::Fd> connections, std::span<const int> world_ranks);
 
   /// `rank` has closed everything in order.
@@ -86,7 +86,8 @@ class Network {
   /// A set has failed for a reason that the members do not know yet.
   void tell_set_failed(uint64_t set, std::span<const int> world_ranks, const Error& error);
 
-  /// A stream for messages to `rank`, if there is none, or none any longer; waits for the other side's network.
+  /// A stream for messages to `rank`, if there is none, or none any longer; waits for the other
+  /// side's network.
   Result<void> open_mail(int rank, base::Deadline deadline);
   /// After open_mail(send.to); else, or if the stream has ended since, it fails.
   void send(MailSend send);
@@ -106,7 +107,7 @@ class Network {
                                                    std::span<const int> world_ranks, int self,
                                                    base::Deadline deadline);
 
-  std::shared_ptr<Loop> loop_;  // mail_failer() may outlive the network
+  std::shared_ptr<Loop> loop_;              // mail_failer() may outlive the network
   std::unique_ptr<base::Mutex[]> opening_;  // by rank: its mail stream is being opened
 };
 

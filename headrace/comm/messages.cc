@@ -11,6 +11,8 @@ namespace headrace::comm {
 
 namespace {
 
+constexpr base::Micros kOpenMost = std::chrono::seconds(2);
+
 std::shared_ptr<WorkState> work_of(Kind kind, const ConstBuffer& buffer, int other,
                                    const Options& options) {
   auto work = std::make_shared<WorkState>();
@@ -99,7 +101,12 @@ Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) 
   }
   work->deadline = base::Deadline::in(options.timeout.value_or(state_->timeout));
   const int to = state_->world_ranks[static_cast<size_t>(dst)];
-  if (auto open = state_->network->open_mail(to, work->deadline); !open.ok()) {
+  // A call that does not block waits shortly, for the first message to a rank alone.
+  const auto limit =
+      options.blocking
+          ? work->deadline
+          : base::Deadline::in(std::min<base::Micros>(work->deadline.left(), kOpenMost));
+  if (auto open = state_->network->open_mail(to, limit); !open.ok()) {
     return ended(std::move(work), std::move(open).error());
   }
   state_->network->send(

@@ -30,6 +30,7 @@ void Progress::add(std::shared_ptr<SetQueue> queue) {
     queues_.push_back(queue);
     if (auto early = early_.extract(queue->id())) {
       failed = std::move(early.mapped());
+      std::erase(early_order_, queue->id());
     }
     for (const int rank : queue->world_ranks()) {
       if (const auto dead = dead_.find(rank); !failed && dead != dead_.end()) {
@@ -83,8 +84,12 @@ void Progress::fail_set(uint64_t id, const Error& error) {
                                     [id](const auto& one) { return one->id() == id; });
     if (place != queues_.end()) {
       found = *place;
-    } else if (early_.size() < kEarlyMost) {
-      early_.insert({id, error});
+    } else if (early_.insert({id, error}).second) {
+      early_order_.push_back(id);
+      if (early_order_.size() > kEarlyMost) {  // of a set that is closed here, most likely
+        early_.erase(early_order_.front());
+        early_order_.pop_front();
+      }
     }
   }
   if (found != nullptr) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -47,6 +48,7 @@ class Progress {
   // What others have told of sets that are not there: a rank may be done with making one, and fail
   // in it, while this one is still about it. Bounded.
   std::map<uint64_t, Error> early_ HR_GUARDED_BY(mutex_);
+  std::deque<uint64_t> early_order_ HR_GUARDED_BY(mutex_);
   std::map<int, Error> dead_ HR_GUARDED_BY(mutex_);  // ranks of the world, for sets yet to come
   base::Thread thread_;                              // last: stops before what it uses goes
 };

@@ -230,7 +230,7 @@ Result<MemoryOffer> fetch_offer(const Config& config, const StoreTable& store, i
                               base::Deadline::in(config.init_timeout)));
   HR_TRY(auto entry, parse_json(text, "offer of a node"));
   if (const Json* error = entry.find("error")) {
-    return Error{static_cast<Errc>(entry.get_integer("code")), error->string()};
+    return error_of(entry, *error);
   }
   MemoryOffer offer;
   offer.pid = entry.get_integer("pid");

@@ -170,6 +170,7 @@ void Network::know(std::vector<NetworkPeer> peers) {
   loop_->peers = std::move(peers);
   loop_->has_departed = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(ranks));
   loop_->has_mail = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(ranks));
+  opening_ = std::make_unique<base::Mutex[]>(static_cast<size_t>(ranks));
   loop_->known_ranks.store(ranks, std::memory_order_release);
 }
 
@@ -208,7 +209,7 @@ Result<std::vector<base::Fd>> Network::connect(uint64_t set, std::span<const int
 }
 
 Result<void> Network::open_mail(int rank, base::Deadline deadline) {
-  base::MutexLock lock(mail_mutex_);
+  base::MutexLock lock(opening_[static_cast<size_t>(rank)]);
   std::atomic<bool>& there = loop_->has_mail[static_cast<size_t>(rank)];
   if (there.load()) {
     return {};

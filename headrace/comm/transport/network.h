@@ -88,7 +88,7 @@ class Network {
 
   /// A stream for messages to `rank`, if there is none, or none any longer; waits for the other
   /// side's network.
-  Result<void> open_mail(int rank, base::Deadline deadline) HR_EXCLUDES(mail_mutex_);
+  Result<void> open_mail(int rank, base::Deadline deadline);
   /// After open_mail(send.to); else, or if the stream has ended since, it fails.
   void send(MailSend send);
   void receive(MailReceive receive);
@@ -107,8 +107,8 @@ class Network {
                                                    std::span<const int> world_ranks, int self,
                                                    base::Deadline deadline);
 
-  std::shared_ptr<Loop> loop_;  // mail_failer() may outlive the network
-  base::Mutex mail_mutex_;
+  std::shared_ptr<Loop> loop_;              // mail_failer() may outlive the network
+  std::unique_ptr<base::Mutex[]> opening_;  // by rank: its mail stream is being opened
 };
 
 }  // namespace headrace::comm

@@ -164,6 +164,7 @@ void Network::Loop::on_event(uint64_t key) {
   } else if (key >= Door::kListenerKey) {
     door->on_event(static_cast<uint32_t>(key));
   } else {
+    flush(static_cast<int>(key));
     drain(static_cast<int>(key));
   }
 }
@@ -303,9 +304,21 @@ void Network::Loop::apply(int rank, const Error& error) {
 void Network::Loop::send(int rank, const wire::Frame& frame) {
   const auto found = controls.find(rank);
   if (found != controls.end() && found->second.queue(frame).ok()) {
-    // Few and short: what the kernel does not take now goes out with the next one.
-    static_cast<void>(found->second.flush());
+    flush(rank);
   }
+}
+
+/// What the kernel does not take now goes out when it has room again.
+void Network::Loop::flush(int rank) {
+  const auto found = controls.find(rank);
+  if (found == controls.end() || !found->second.wants_write()) {
+    return;
+  }
+  const auto all = found->second.flush();
+  epoll_event event = {};
+  event.events = all.ok() && !*all ? EPOLLIN | EPOLLOUT : EPOLLIN;  // drain() sees what broke
+  event.data.u64 = static_cast<uint32_t>(rank);
+  static_cast<void>(::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, found->second.fd(), &event));
 }
 
 base::Micros Network::Loop::check_suspects() {

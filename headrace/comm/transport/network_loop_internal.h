@@ -33,6 +33,7 @@ struct Network::Loop {
   void on_event(uint64_t key);
   void adopt(int rank, wire::Channel channel);
   void drain(int rank);
+  void flush(int rank);
   void on_frame(int rank, const wire::Frame& frame);
   void on_closed(int rank, const Error& error);
   void on_set_closed(uint64_t set, int rank, size_t ranks) HR_EXCLUDES(mutex);

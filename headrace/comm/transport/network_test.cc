@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ using std::chrono::seconds;
 
 /// Networks of ranks in one process that have met.
 struct Ranks {
+  std::atomic<int> failed_sets = 0;  // that a rank was told of
   std::vector<std::shared_ptr<Network>> networks;
 
   explicit Ranks(int count) {
@@ -35,7 +37,7 @@ struct Ranks {
           Network::start({.rank = rank, .host = "here", .job = "network test", .secret = secret},
                          wire::Endpoint::tcp("127.0.0.1", 0),
                          {.on_dead = [](int, const Error&) {},
-                          .on_set_failed = [](uint64_t, const Error&) {},
+                          .on_set_failed = [this](uint64_t, const Error&) { ++failed_sets; },
                           .on_ready = [] {}});
       REQUIRE(network.ok());
       peers.push_back({"here", {wire::Endpoint::tcp("127.0.0.1", (*network)->port())}});
@@ -173,6 +175,30 @@ TEST_CASE("a message that is given up in the middle costs the stream and its oth
   CHECK(other_in == other);
 }
 
+TEST_CASE("what a slow rank is told of sets comes whole, without more being said") {
+  std::atomic<bool> go_on = false;
+  std::vector<std::byte> none;
+  Ranks ranks(2);
+  receive(*ranks.networks[1], 8, &none, [&](const Result<void>&, int) {
+    const auto deadline = base::Deadline::in(seconds(20));
+    while (!go_on.load() && !deadline.passed()) {
+      base::sleep_for(milliseconds(1));
+    }
+  });
+  ranks.networks[1]->mail_failer()(8, {Errc::cancelled, "the test has it wait"});
+  const int frames = 1000;
+  for (int i = 0; i < frames; ++i) {  // more than the kernels keep
+    ranks.networks[0]->tell_set_failed(9, kBoth, {Errc::cancelled, std::string(20'000, 'x')});
+  }
+  base::sleep_for(milliseconds(100));
+  go_on = true;
+  const auto deadline = base::Deadline::in(seconds(20));
+  while (ranks.failed_sets.load() < frames && !deadline.passed()) {
+    base::sleep_for(milliseconds(5));
+  }
+  CHECK(ranks.failed_sets.load() == frames);
+}
+
 TEST_CASE("who waits for a rank to connect hears of its death") {
   Ranks ranks(2);
   base::Thread waits("waits", [&] {
@@ -183,6 +209,29 @@ TEST_CASE("who waits for a rank to connect hears of its death") {
   base::sleep_for(milliseconds(20));
   ranks.networks[0]->suspect(1, {Errc::peer_dead, "rank 1 is dead"});
   waits.join();
+}
+
+TEST_CASE("a rank that is slow to take a stream for messages holds up none to another one") {
+  std::atomic<bool> go_on = false;
+  std::atomic<bool> slow_ended = false;
+  std::vector<std::byte> none;
+  Ranks ranks(3);
+  receive(*ranks.networks[1], 8, &none, [&](const Result<void>&, int) {
+    const auto deadline = base::Deadline::in(seconds(20));
+    while (!go_on.load() && !deadline.passed()) {
+      base::sleep_for(milliseconds(1));
+    }
+  });
+  ranks.networks[1]->mail_failer()(8, {Errc::cancelled, "the test has it wait"});
+  base::Thread slow("slow", [&] {
+    CHECK(ranks.networks[0]->open_mail(1, base::Deadline::in(seconds(30))).ok());
+    slow_ended = true;
+  });
+  base::sleep_for(milliseconds(100));
+  CHECK(ranks.networks[0]->open_mail(2, base::Deadline::in(seconds(30))).ok());
+  CHECK(!slow_ended.load());
+  go_on = true;
+  slow.join();
 }
 
 }  // namespace

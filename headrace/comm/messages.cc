@@ -58,11 +58,22 @@ MailDone completion(const std::shared_ptr<WorkState>& work, std::vector<int> wor
   };
 }
 
+/// What the set has failed with. Who submits meanwhile finds it driven, and leaves the rest to us.
+std::optional<Error> failed_of(SetQueue& queue, Progress* progress) {
+  auto failed = queue.failed();
+  if (progress != nullptr && !queue.idle()) {
+    progress->notify();
+  }
+  return failed;
+}
+
 /// Says why nobody is left of `others`, ranks of the set, of whom one is needed.
 std::function<std::string()> hopeless_without(std::shared_ptr<SetQueue> queue,
+                                              const std::weak_ptr<Progress>& progress,
                                               const Network* network, std::vector<int> others) {
-  return [queue = std::move(queue), network, others = std::move(others)]() -> std::string {
-    if (queue->failed()) {
+  return [queue = std::move(queue), progress, network,
+          others = std::move(others)]() -> std::string {
+    if (failed_of(*queue, progress.lock().get())) {
       return "";  // which ends it, with the error
     }
     const auto ranks = queue->world_ranks();
@@ -96,7 +107,7 @@ Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) 
   if (auto good = check_rank(*work, dst, rank(), size(), tag); !good.ok()) {
     return ended(std::move(work), std::move(good).error());
   }
-  if (const auto failed = state_->queue->failed()) {
+  if (const auto failed = failed_of(*state_->queue, state_->progress.get())) {
     return ended(std::move(work), *failed);
   }
   work->deadline = base::Deadline::in(options.timeout.value_or(state_->timeout));
@@ -109,16 +120,16 @@ Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) 
   if (auto open = state_->network->open_mail(to, limit); !open.ok()) {
     return ended(std::move(work), std::move(open).error());
   }
-  state_->network->send(
-      {.set = state_->id,
-       .to = to,
-       .tag = tag,
-       .data = in.bytes(),
-       .bytes = in.size_bytes(),
-       .deadline = work->deadline,
-       .what = text_of(work->call, tag),
-       .done = completion(work, state_->world_ranks),
-       .hopeless = hopeless_without(state_->queue, state_->network.get(), {dst})});
+  state_->network->send({.set = state_->id,
+                         .to = to,
+                         .tag = tag,
+                         .data = in.bytes(),
+                         .bytes = in.size_bytes(),
+                         .deadline = work->deadline,
+                         .what = text_of(work->call, tag),
+                         .done = completion(work, state_->world_ranks),
+                         .hopeless = hopeless_without(state_->queue, state_->progress,
+                                                      state_->network.get(), {dst})});
   return waited(std::move(work), options.blocking);
 }
 
@@ -131,7 +142,7 @@ Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
   if (auto good = check_rank(*work, src, rank(), size(), tag); !any && !good.ok()) {
     return ended(std::move(work), std::move(good).error());
   }
-  if (const auto failed = state_->queue->failed()) {
+  if (const auto failed = failed_of(*state_->queue, state_->progress.get())) {
     return ended(std::move(work), *failed);
   }
   work->deadline = base::Deadline::in(options.timeout.value_or(state_->timeout));
@@ -150,7 +161,8 @@ Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
        .deadline = work->deadline,
        .what = text_of(work->call, tag),
        .done = completion(work, state_->world_ranks),
-       .hopeless = hopeless_without(state_->queue, state_->network.get(), std::move(others))});
+       .hopeless = hopeless_without(state_->queue, state_->progress, state_->network.get(),
+                                    std::move(others))});
   return waited(std::move(work), options.blocking);
 }
 

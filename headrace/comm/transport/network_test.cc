@@ -142,6 +142,7 @@ TEST_CASE("a message that is given up in the middle costs the stream and its oth
   std::vector<std::byte> other(100'000, std::byte{4});
   std::vector<std::byte> other_in(other.size());
   std::vector<std::byte> none;
+  std::vector<std::byte> nobody;
   std::array<Outcome, 5> outcomes;
   auto& [large_sent, large_received, other_sent, other_received, none_sent] = outcomes;
   std::atomic<bool> go_on = false;
@@ -156,10 +157,14 @@ TEST_CASE("a message that is given up in the middle costs the stream and its oth
       base::sleep_for(milliseconds(1));
     }
   });
+  // All three headers go out before the first answer is looked at.
+  receive(sender, 7, &nobody, [](const Result<void>&, int) { base::sleep_for(milliseconds(200)); });
+  sender.mail_failer()(7, {Errc::cancelled, "the test has it wait"});
+  base::sleep_for(milliseconds(20));
   send(sender, 5, large, &large_sent);
   send(sender, 8, none, &none_sent);
   send(sender, 6, other, &other_sent);
-  base::sleep_for(milliseconds(300));
+  base::sleep_for(milliseconds(600));
   sender.mail_failer()(5, {Errc::cancelled, "the set has failed"});
   const auto how = large_sent.wait();
   REQUIRE(!how.ok());

@@ -217,17 +217,22 @@ TEST_CASE("who waits for a rank to connect hears of its death") {
 }
 
 TEST_CASE("a rank that is slow to take a stream for messages holds up none to another one") {
+  std::atomic<bool> is_held = false;
   std::atomic<bool> go_on = false;
   std::atomic<bool> slow_ended = false;
   std::vector<std::byte> none;
   Ranks ranks(3);
   receive(*ranks.networks[1], 8, &none, [&](const Result<void>&, int) {
+    is_held = true;
     const auto deadline = base::Deadline::in(seconds(20));
     while (!go_on.load() && !deadline.passed()) {
       base::sleep_for(milliseconds(1));
     }
   });
   ranks.networks[1]->mail_failer()(8, {Errc::cancelled, "the test has it wait"});
+  for (int i = 0; i < 20'000 && !is_held.load(); ++i) {
+    base::sleep_for(milliseconds(1));
+  }
   base::Thread slow("slow", [&] {
     CHECK(ranks.networks[0]->open_mail(1, base::Deadline::in(seconds(30))).ok());
     slow_ended = true;

@@ -18,9 +18,6 @@ namespace headrace::comm {
 namespace {
 
 constexpr base::Micros kIdleMost = std::chrono::hours(1);  // no tick: somebody wakes us
-// After this an operation is left to the progress thread, and who is late can be told.
-constexpr auto kDriveMost = std::chrono::seconds(10);
-
 // A message of a turn: how long it is, and as much of it as goes into one cache line.
 struct Opening {
   uint64_t bytes = 0;
@@ -80,12 +77,17 @@ bool NamedSet::State::is_due() {
   return shutdown_reason || doorbell->has_waiters() || now() >= oldest + options.cycle_time;
 }
 
+/// All ranks know the same; one tells it.
+bool NamedSet::State::looks_for_stalls() const {
+  return set->rank() == 0 && (options.stall_warn.count() > 0 || options.stall_fail.count() > 0);
+}
+
 base::Micros NamedSet::State::nap_time() {
   if (has_incoming) {
     base::MutexLock lock(mutex);
     return std::clamp(oldest + options.cycle_time - now(), base::Micros(1), kIdleMost);
   }
-  if (negotiator.waiting() && (options.stall_warn.count() > 0 || options.stall_fail.count() > 0)) {
+  if (negotiator.waiting() && looks_for_stalls()) {
     return std::clamp(warn_at - now(), base::Micros(1000), kIdleMost);
   }
   return kIdleMost;
@@ -209,8 +211,7 @@ Result<void> NamedSet::State::finish(const Work& work, std::string_view what) {
 }
 
 void NamedSet::State::inspect_stalls() {
-  const bool looks = options.stall_warn.count() > 0 || options.stall_fail.count() > 0;
-  if (!negotiator.waiting() || !looks) {
+  if (!negotiator.waiting() || !looks_for_stalls()) {
     warn_at = {};
     return;
   }
@@ -221,7 +222,7 @@ void NamedSet::State::inspect_stalls() {
     warn_every = smallest;
     return;
   }
-  if (now() < warn_at || set->rank() != 0) {
+  if (now() < warn_at) {
     return;
   }
   const auto stalls = negotiator.stalled(now() - smallest);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -95,14 +94,11 @@ Options NamedSet::State::options_of(const ReadyTensor& tensor) const {
           .prescale = tensor->any().prescale,
           .postscale = tensor->any().postscale,
           .blocking = true,
-          .blocking_limit = std::chrono::seconds(10)};
+          .blocking_limit = kDriveMost};
 }
 
 std::string NamedSet::State::transfer_name(NamedKind kind) const {
-  std::string name(named_kind_name(kind));
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
-  return (context.topology().nodes > 1 ? "TCP_" : "SHM_") + name;
+  return (context.topology().nodes > 1 ? "TCP_" : "SHM_") + upper_name(kind);
 }
 
 Op NamedSet::State::op_of(const ReadyTensor& tensor, Options& how) const {

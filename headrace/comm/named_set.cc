@@ -26,11 +26,6 @@ Error bad(const NamedTensor& tensor, const std::string& what) {
       fmt::format("comm: {} \"{}\": {}", named_kind_name(tensor.request.kind), tensor.name, what)};
 }
 
-bool is_reduction(NamedKind kind) {
-  return kind == NamedKind::all_reduce || kind == NamedKind::adasum ||
-         kind == NamedKind::reduce_scatter;
-}
-
 Result<void> check_shape(const NamedTensor& call) {
   uint64_t bytes = dtype_bytes(call.request.dtype);
   for (const int64_t dimension : call.request.shape) {

@@ -55,6 +55,9 @@ struct NamedState {
   void complete(Result<void> how);
 };
 
+/// After this an operation is left to the progress thread, and who is late can be told.
+inline constexpr std::chrono::seconds kDriveMost{10};
+
 using NamedPending = std::shared_ptr<NamedState>;
 
 struct NamedSet::State {
@@ -74,6 +77,7 @@ struct NamedSet::State {
   Result<void> turn() HR_EXCLUDES(mutex);
   Result<std::vector<Response>> exchange(const std::string& message);
   Result<void> finish(const Work& work, std::string_view what);
+  bool looks_for_stalls() const;
   void inspect_stalls();
   void end(const Error& error) HR_EXCLUDES(mutex);
   NamedPending take_pending(const std::string& name) HR_EXCLUDES(mutex);

@@ -2,6 +2,7 @@
 #include "headrace/comm/named_set.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -525,6 +526,31 @@ TEST_CASE("an idle engine uses no processor time") {
         },
         {}, way);
   }
+}
+
+TEST_CASE("ranks that only wait for a stalled tensor do not wake up over and over") {
+  const auto switches = [] {
+    rusage usage = {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_nvcsw;
+  };
+  base::set_log_sink([](base::LogLevel, std::string_view) {});
+  each_rank(2,
+            [&](int rank, Context&, NamedSet& set) {
+              std::vector<float> values(3, 1.0F);
+              if (rank == 1) {
+                const auto work = submit(set, all_reduce("alone", values));
+                base::sleep_for(milliseconds(100));  // it is a stall by now
+                const auto before = switches();
+                base::sleep_for(milliseconds(500));
+                CHECK(switches() - before < 200);
+                CHECK_FALSE(work->done());
+              } else {
+                base::sleep_for(milliseconds(700));
+              }
+            },
+            {.stall_warn = milliseconds(20)});
+  base::set_log_sink(nullptr);
 }
 
 TEST_CASE("threads submit at once") {

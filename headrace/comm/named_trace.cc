@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "headrace/comm/named_trace_internal.h"
@@ -10,13 +8,6 @@ namespace headrace::comm {
 namespace {
 
 base::Micros now() { return base::system_clock().monotonic(); }
-
-std::string operation_name(NamedKind kind) {
-  std::string name(named_kind_name(kind));
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
-  return name;
-}
 
 }  // namespace
 
@@ -38,7 +29,7 @@ void NamedTrace::cycle() {
 void NamedTrace::ready(const std::string& name, NamedKind kind, int rank) {
   const base::Micros at = now();
   if (negotiating_.insert(name).second) {
-    timeline_->begin(name, "NEGOTIATE_" + operation_name(kind), at);
+    timeline_->begin(name, "NEGOTIATE_" + upper_name(kind), at);
   }
   timeline_->mark(name, std::to_string(rank), at);
 }
@@ -54,7 +45,7 @@ void NamedTrace::decided(const Response& response) {
     }
     timeline_->end(tensor->name, at);
     if (response.what == Response::What::run) {
-      timeline_->begin(tensor->name, operation_name(tensor->any().kind), at);
+      timeline_->begin(tensor->name, upper_name(tensor->any().kind), at);
       timeline_->begin(tensor->name, "QUEUE", at);
       decided_.insert(tensor->name);
       active_.insert(tensor->name);

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -112,3 +113,23 @@ def headrace_json(run_headrace: Run) -> Callable[..., object]:
         return json.loads(done.stdout)
 
     return run
+
+
+def running_with(mark: str) -> list[int]:
+    """Processes that have `mark` in their environment; zombies have none."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def wait_for(what: str, ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120.0
+    while not ready():
+        assert time.monotonic() < deadline, f"still waiting for {what}"
+        time.sleep(0.02)

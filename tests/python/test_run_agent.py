@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from conftest import running_with, wait_for
+
 LONG = 120.0
 
 
@@ -95,25 +97,6 @@ def hosts(headrace_binary: Path, tmp_path: Path) -> Iterator[Hosts]:
             process.communicate()
         for name in names:
             ip("netns", "del", name)
-
-
-def running_with(mark: str) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-def wait_for(what: str, ready: object) -> None:
-    deadline = time.monotonic() + LONG
-    while not ready():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"still waiting for {what}"
-        time.sleep(0.02)
 
 
 def test_ranks_of_two_hosts_are_one_job(hosts: Hosts, tmp_path: Path) -> None:

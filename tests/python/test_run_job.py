@@ -12,13 +12,12 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from conftest import STARTED
+from conftest import STARTED, running_with, wait_for
 
 LONG = 120.0
 
@@ -54,26 +53,6 @@ def begin(headrace_binary: Path) -> Iterator[object]:
         return process
 
     yield start
-
-
-def running_with(mark: str) -> list[int]:
-    """Processes that have `mark` in their environment; zombies have none."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-def wait_for(what: str, ready: object) -> None:
-    deadline = time.monotonic() + LONG
-    while not ready():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"still waiting for {what}"
-        time.sleep(0.02)
 
 
 def none_left(mark: str) -> None:

@@ -14,11 +14,11 @@ std::string_view kind_name(Kind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-namespace {
-
-bool has_op(Kind kind) {
+bool is_reduction(Kind kind) {
   return kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;
 }
+
+namespace {
 
 bool has_root(Kind kind) {
   return kind == Kind::reduce || kind == Kind::broadcast || kind == Kind::gather ||
@@ -43,7 +43,7 @@ uint64_t Call::fingerprint() const {
 std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
                      std::string_view name) {
   std::string text(kind_name(kind));
-  if (has_op(kind)) {
+  if (is_reduction(kind)) {
     text += fmt::format("({})", op_name(op));
   }
   if (has_root(kind)) {

@@ -27,6 +27,8 @@ enum class Kind : uint8_t {
 };
 
 std::string_view kind_name(Kind kind);
+/// It has an `op`.
+bool is_reduction(Kind kind);
 
 /// What a rank contributes and where it wants its result. `counts`, where a kind has them, are
 /// elements by rank and the same on all ranks; all_to_all has one list of its own per direction.

@@ -12,10 +12,6 @@ namespace headrace::comm {
 
 namespace {
 
-bool is_reduction(Kind kind) {
-  return kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;
-}
-
 uint64_t sum_before(const std::vector<uint64_t>& counts, int rank) {
   return std::accumulate(counts.begin(), counts.begin() + rank, uint64_t{0});
 }

@@ -58,10 +58,6 @@ std::string describe(const TcpHeader& header) {
                   static_cast<Dtype>(header.dtype), header.count, header.root, ended.name);
 }
 
-bool is_reduction(Kind kind) {
-  return kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;
-}
-
 /// A system call's list of pieces.
 class Parts {
  public:

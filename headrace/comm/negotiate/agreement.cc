@@ -21,11 +21,6 @@ bool has_rows(NamedKind kind) {
          kind == NamedKind::reduce_scatter;
 }
 
-bool is_reduction(NamedKind kind) {
-  return kind == NamedKind::all_reduce || kind == NamedKind::adasum ||
-         kind == NamedKind::reduce_scatter;
-}
-
 /// "float32 on ranks 0-2, float64 on rank 3"; empty when all are equal.
 std::string differences(Requests requests, std::span<const int> world_ranks,
                         const TextOf& text_of) {
@@ -64,9 +59,7 @@ std::optional<std::string> shape_problem(NamedKind kind, Requests requests,
         !text.empty()) {
       return fmt::format("Mismatched {} tensor shapes: number of dimensions is {}", name, text);
     }
-    const size_t dimensions = (*std::find_if(requests.begin(), requests.end(), [](const auto& one) {
-                                return one != nullptr;
-                              }))->shape.size();
+    const size_t dimensions = first_request(requests).shape.size();
     for (size_t d = 1; d < dimensions; ++d) {
       if (const auto text = differ([d](const Request& r) { return fmt::format("{}", r.shape[d]); });
           !text.empty()) {
@@ -89,8 +82,7 @@ std::optional<std::string> problem(Requests requests, std::span<const int> world
       !text.empty()) {
     return "Mismatched operations: " + text;
   }
-  const Request& one =
-      **std::find_if(requests.begin(), requests.end(), [](const auto& r) { return r != nullptr; });
+  const Request& one = first_request(requests);
   if (const auto text = differ([](const Request& r) { return std::string(dtype_name(r.dtype)); });
       !text.empty()) {
     return "Mismatched data types: " + text;

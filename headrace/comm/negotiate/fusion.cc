@@ -37,11 +37,9 @@ std::vector<Response> fuse(std::vector<ReadyTensor> tensors, const NegotiatorOpt
   for (ReadyTensor& tensor : tensors) {
     const Request& request = tensor->any();
     const uint64_t bytes = request.elements() * dtype_bytes(request.dtype);
-    // What a rank that has joined does not have may be divided by another number of ranks.
-    const bool is_whole = std::all_of(tensor->requests.begin(), tensor->requests.end(),
-                                      [](const auto& one) { return one != nullptr; });
+    // What a rank that has joined lacks may be divided by another number of ranks than the rest.
     if (request.kind != NamedKind::all_reduce || bytes >= kAloneBytes ||
-        bytes > options.fusion_bytes || !is_whole) {
+        bytes > options.fusion_bytes || !tensor->is_whole()) {
       add(std::move(tensor));
       continue;
     }

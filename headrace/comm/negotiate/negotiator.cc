@@ -17,14 +17,9 @@ constexpr size_t kLastNames = 5;
 
 using Requests = std::vector<std::shared_ptr<const Request>>;
 
-Requests::const_iterator first_of(const Requests& requests) {
-  return std::find_if(requests.begin(), requests.end(),
-                      [](const auto& one) { return one != nullptr; });
-}
-
 /// All ranks that have it say that it belongs to one and the same group.
 bool is_grouped(const Requests& requests) {
-  const Request& one = **first_of(requests);
+  const Request& one = first_request(requests);
   return !one.group.empty() &&
          std::all_of(requests.begin(), requests.end(), [&](const auto& other) {
            return other == nullptr ||
@@ -38,7 +33,15 @@ bool is_cached(NamedKind kind) {
 
 }  // namespace
 
-const Request& Agreed::any() const { return **first_of(requests); }
+const Request& first_request(std::span<const std::shared_ptr<const Request>> requests) {
+  return **std::find_if(requests.begin(), requests.end(),
+                        [](const auto& one) { return one != nullptr; });
+}
+
+const Request& Agreed::any() const { return first_request(requests); }
+bool Agreed::is_whole() const {
+  return std::find(requests.begin(), requests.end(), nullptr) == requests.end();
+}
 
 Negotiator::Negotiator(int rank, std::vector<int> world_ranks, NegotiatorOptions options)
     : rank_(rank),
@@ -377,9 +380,7 @@ uint32_t Negotiator::free_slot() {
 }
 
 void Negotiator::remember(const ReadyTensor& tensor) {
-  const bool whole = std::all_of(tensor->requests.begin(), tensor->requests.end(),
-                                 [](const auto& one) { return one != nullptr; });
-  if (options_.cache_capacity == 0 || !whole || !is_cached(tensor->any().kind)) {
+  if (options_.cache_capacity == 0 || !tensor->is_whole() || !is_cached(tensor->any().kind)) {
     return;
   }
   const auto known = slot_of_.find(tensor->name);

@@ -37,6 +37,7 @@ struct Agreed {
   std::vector<std::shared_ptr<const Request>> requests;
 
   const Request& any() const;  ///< of the first rank that has one
+  bool is_whole() const;       ///< all ranks have one
 };
 /// All ranks have it ready.
 using ReadyTensor = std::shared_ptr<const Agreed>;
@@ -178,6 +179,9 @@ std::vector<Response> fuse(std::vector<ReadyTensor> tensors, const NegotiatorOpt
 std::optional<Error> check_agreement(const std::string& name,
                                      std::span<const std::shared_ptr<const Request>> requests,
                                      std::span<const int> world_ranks);
+
+/// Of the first rank that has one; there is one.
+const Request& first_request(std::span<const std::shared_ptr<const Request>> requests);
 
 /// "rank 3", "ranks 0-2, 5", at most eight of them.
 std::string ranks_text(std::span<const int> ranks);

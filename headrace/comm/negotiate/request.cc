@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 
 namespace headrace::comm {
@@ -38,6 +40,18 @@ std::string_view named_kind_name(NamedKind kind) {
                                          "broadcast", "alltoall", "reducescatter",
                                          "barrier",   "add_set",  "remove_set"};
   return kNames[static_cast<size_t>(kind)];
+}
+
+std::string upper_name(NamedKind kind) {
+  std::string name(named_kind_name(kind));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  return name;
+}
+
+bool is_reduction(NamedKind kind) {
+  return kind == NamedKind::all_reduce || kind == NamedKind::adasum ||
+         kind == NamedKind::reduce_scatter;
 }
 
 uint64_t Request::elements() const { return shape.empty() ? 1 : rows() * row_elements(); }

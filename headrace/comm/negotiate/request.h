@@ -28,8 +28,8 @@ enum class NamedKind : uint8_t {
 
 HR_API std::string_view named_kind_name(NamedKind kind);
 /// "ALLREDUCE", as timelines have it.
-std::string upper_name(NamedKind kind);
-bool is_reduction(NamedKind kind);
+HR_API std::string upper_name(NamedKind kind);
+HR_API bool is_reduction(NamedKind kind);
 
 struct HR_API Request {
   NamedKind kind = NamedKind::all_reduce;

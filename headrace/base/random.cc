@@ -16,13 +16,6 @@ namespace headrace::base {
 
 namespace {
 
-uint64_t split_mix(uint64_t& state) {
-  uint64_t z = (state += 0x9e3779b97f4a7c15U);
-  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-  return z ^ (z >> 31U);
-}
-
 // lgamma_r: std::lgamma writes the global signgam, a data race between threads.
 double log_gamma(double x) {
   int sign = 0;
@@ -41,12 +34,6 @@ void random_bytes(std::span<std::byte> bytes) {
 
 uint64_t derive_seed(uint64_t seed, std::string_view text) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
-}
-
-uint64_t derive_seed(uint64_t seed, uint64_t number) {
-  uint64_t state = seed ^ (number * 0xd1342543de82ef95U);
-  split_mix(state);
-  return split_mix(state);
 }
 
 Rng::Rng(uint64_t seed) : state_{} {

@@ -11,10 +11,22 @@
 
 namespace headrace::base {
 
+/// The next number of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014), whose state it moves on.
+inline uint64_t split_mix(uint64_t& state) {
+  uint64_t z = (state += 0x9e3779b97f4a7c15U);
+  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+  return z ^ (z >> 31U);
+}
+
 /// Mix a seed and a text (an item id, a purpose) into a new seed; equal inputs give equal seeds on
 /// every machine.
 HR_API uint64_t derive_seed(uint64_t seed, std::string_view text);
-HR_API uint64_t derive_seed(uint64_t seed, uint64_t number);
+inline uint64_t derive_seed(uint64_t seed, uint64_t number) {
+  uint64_t state = seed ^ (number * 0xd1342543de82ef95U);
+  split_mix(state);
+  return split_mix(state);
+}
 
 /// Fill `bytes` from the kernel's generator: for identities that must not meet, never for training.
 HR_API void random_bytes(std::span<std::byte> bytes);

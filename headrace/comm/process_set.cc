@@ -103,7 +103,9 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
     Error error = bad(call, fmt::format("root {} is not in [0, {})", root, ranks));
     return failed_work(std::move(call), std::move(error));
   }
-  call.name = options.name;
+  if (!options.name.empty()) {
+    call.name = options.name;
+  }
   call.prescale = options.prescale;
   call.postscale = options.postscale;
   if (call.op == Op::average) {
@@ -136,6 +138,9 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
                spin);
   }
   queue->driving().unlock();
+  if (now == SetQueue::Now::ended) {
+    queue->ring_ended();
+  }
   if (!queue->idle()) {
     progress->notify();
   }
@@ -145,8 +150,8 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
 Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options) {
   Call call = call_of(Kind::all_reduce, in, out);
   call.op = op;
-  if (auto good = check_reducible(in.dtype, op); !good.ok()) {
-    return failed_work(std::move(call), std::move(good).error());
+  if (!is_reducible(in.dtype, op)) [[unlikely]] {
+    return failed_work(std::move(call), check_reducible(in.dtype, op).error());
   }
   const bool good_in = fits(call, in, in.count);
   if (!good_in || !fits(call, out, in.count)) [[unlikely]] {

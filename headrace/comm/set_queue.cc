@@ -170,7 +170,7 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
   const uint64_t direct = direct_.load(std::memory_order_relaxed);
   sequence = direct + queued_.load(std::memory_order_relaxed);
   direct_.store(direct + 1, std::memory_order_relaxed);
-  ShmSmall operation(call, shared->channel(), shared->state(), *bytes);
+  ShmSmall operation(call, shared->channel(), shared->state(), *bytes, true);
   Step now = operation.step();
   Patience patience(spin);
   while (now == Step::stuck && patience.pass(shared->shares_core_with(operation.missing()))) {
@@ -186,6 +186,7 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
   current_ = late;
   auto moved = std::make_unique<ShmSmall>(operation);
   moved->set_call(late->call);
+  moved->ring_itself();
   operation_ = std::move(moved);
   {
     base::MutexLock lock(mutex_);
@@ -198,6 +199,8 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
   }
   return Now::begun;
 }
+
+void SetQueue::ring_ended() const { transport_->shared_memory()->channel().ring_others(Fence::no); }
 
 bool SetQueue::waits_on_core() const {
   return operation_ != nullptr && transport_->shares_core_with(operation_->missing());

@@ -83,6 +83,8 @@ class SetQueue {
   enum class Now : uint8_t { not_begun, begun, ended };
   Now try_now(Call& call, SpinBudget spin, std::chrono::microseconds timeout, uint64_t& sequence,
               std::shared_ptr<WorkState>& late) HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
+  /// After try_now() has ended one and `driving` is unlocked, which is the fence: wake who waits.
+  void ring_ended() const;
   /// Refuse new operations and end all there are, with the first error given; tell the other ranks.
   /// What is being driven is ended by its driver, for only that one knows when it no longer touches
   /// the buffers.

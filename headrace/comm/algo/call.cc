@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "headrace/base/random.h"
-
 namespace headrace::comm {
 
 std::string_view kind_name(Kind kind) {
@@ -12,10 +10,6 @@ std::string_view kind_name(Kind kind) {
                                          "all_gather", "reduce_scatter", "all_to_all", "gather",
                                          "scatter",    "send",           "recv"};
   return kNames[static_cast<size_t>(kind)];
-}
-
-bool is_reduction(Kind kind) {
-  return kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;
 }
 
 namespace {
@@ -26,19 +20,6 @@ bool has_root(Kind kind) {
 }
 
 }  // namespace
-
-uint64_t Call::fingerprint() const {
-  if (told != nullptr) {
-    return base::derive_seed(told->fingerprint(), part);
-  }
-  const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
-                         static_cast<uint64_t>(dtype) << 16U | static_cast<uint64_t>(root) << 24U;
-  uint64_t mixed = base::derive_seed(small, count);
-  for (const uint64_t one : counts) {
-    mixed = base::derive_seed(mixed, one);
-  }
-  return mixed;
-}
 
 std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
                      std::string_view name) {

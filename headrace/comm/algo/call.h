@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/base/random.h"
 #include "headrace/comm/buffer.h"
 
 namespace headrace::comm {
@@ -28,7 +29,9 @@ enum class Kind : uint8_t {
 
 std::string_view kind_name(Kind kind);
 /// It has an `op`.
-bool is_reduction(Kind kind);
+constexpr bool is_reduction(Kind kind) {
+  return kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;
+}
 
 /// What a rank contributes and where it wants its result. `counts`, where a kind has them, are
 /// elements by rank and the same on all ranks; all_to_all has one list of its own per direction.
@@ -57,7 +60,18 @@ struct Call {
   const Call& as_told() const { return told != nullptr ? *told : *this; }
 
   /// What must be equal on all ranks, mixed into 64 bits.
-  uint64_t fingerprint() const;
+  uint64_t fingerprint() const {
+    if (told != nullptr) {
+      return base::derive_seed(told->fingerprint(), part);
+    }
+    const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
+                           static_cast<uint64_t>(dtype) << 16U | static_cast<uint64_t>(root) << 24U;
+    uint64_t mixed = base::derive_seed(small, count);
+    for (const uint64_t one : counts) {
+      mixed = base::derive_seed(mixed, one);
+    }
+    return mixed;
+  }
 };
 
 /// "all_reduce(sum) float32[1024] "grad.weight"".

@@ -31,8 +31,6 @@ const std::vector<NamedKernels>& tables() {
   return all;
 }
 
-bool is_bitwise(Op op) { return op == Op::band || op == Op::bor || op == Op::bxor; }
-
 void reduce_with(const ReduceKernels& kernels, const Reduction& what,
                  std::span<const std::byte* const> sources, std::byte* out, size_t count) {
   HR_DCHECK(!sources.empty(), "a reduction has at least one source");
@@ -52,7 +50,7 @@ std::string_view op_name(Op op) {
 }
 
 Result<void> check_reducible(Dtype dtype, Op op) {
-  if (is_bitwise(op) && is_floating(dtype)) {
+  if (!is_reducible(dtype, op)) {
     return Error{Errc::invalid_argument,
                  fmt::format("comm: {} means nothing for {}; use an integer type", op_name(op),
                              dtype_name(dtype))};

@@ -35,7 +35,11 @@ struct Reduction {
   double scale = 1.0;      ///< on the result; integers: the product in f64, cut towards zero
 };
 
-/// `invalid_argument` when `op` means nothing for `dtype` (bitwise on floats).
+constexpr bool is_bitwise(Op op) { return op == Op::band || op == Op::bor || op == Op::bxor; }
+/// `op` means something for `dtype`: not so bitwise on floats.
+constexpr bool is_reducible(Dtype dtype, Op op) { return !is_bitwise(op) || !is_floating(dtype); }
+
+/// `invalid_argument` when `op` means nothing for `dtype`.
 Result<void> check_reducible(Dtype dtype, Op op);
 
 /// out[i] = scale * T(sources[0][i], ..., sources[n-1][i]) for i in [0, count). n >= 1. `out` may

@@ -227,7 +227,8 @@ Step ShmChunked::step() {
     }
     std::memcpy(channel_.line(channel_.rank(), sequence_).payload, &plan_.steps,
                 sizeof plan_.steps);
-    announce();
+    tell();
+    raise_flag();
     channel_.ring_others();
     announced_ = true;
     moved = true;

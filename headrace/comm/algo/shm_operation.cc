@@ -80,7 +80,7 @@ bool ShmOperation::may_write() {
   return least + 1 >= sequence_;
 }
 
-void ShmOperation::announce() {
+void ShmOperation::tell() {
   Announcement& text = channel_.announcement(channel_.rank(), sequence_);
   const Call& call = call_->as_told();
   text.sequence = sequence_;
@@ -92,8 +92,6 @@ void ShmOperation::announce() {
   const size_t letters = std::min(call.name.size(), sizeof text.name - 1);
   std::memcpy(text.name, call.name.data(), letters);
   text.name[letters] = '\0';
-  // Pairs with the acquire in look_at.
-  channel_.line(channel_.rank(), sequence_).flag.store(flag_, std::memory_order_release);
 }
 
 Step ShmOperation::look_at(int other) {

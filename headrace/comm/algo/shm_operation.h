@@ -33,9 +33,14 @@ class ShmOperation : public Operation {
 
   /// The line and the small slot of this parity are free to be written.
   bool may_write();
-  /// Say that this rank is in this operation; what it put before is there for the others. Who
-  /// announces rings them, at the latest before it gives up waiting for them.
-  void announce();
+  /// Say what this rank does in this operation, for those who do something else.
+  void tell();
+  /// Say that it is in it; what it put and told before is there for the others. Who raises its flag
+  /// rings them, at the latest before it gives up waiting for them.
+  void raise_flag() {
+    // Pairs with the acquire in look_at.
+    channel_.line(channel_.rank(), sequence_).flag.store(flag_, std::memory_order_release);
+  }
   /// The flag of `other` is there and is ours. moved: yes. stuck: not yet. failed: another one.
   Step look_at(int other);
   Step mismatch(int other);

@@ -37,8 +37,12 @@ void copy_piece(std::byte* out, const std::byte* in, size_t bytes) {
 
 }  // namespace
 
-ShmSmall::ShmSmall(const Call& call, ShmChannel& channel, ShmSetState& state, size_t bytes)
-    : ShmOperation(call, channel, state), inline_(bytes <= kInlineBytes), bytes_(bytes) {}
+ShmSmall::ShmSmall(const Call& call, ShmChannel& channel, ShmSetState& state, size_t bytes,
+                   bool rings_later)
+    : ShmOperation(call, channel, state),
+      inline_(bytes <= kInlineBytes),
+      rings_later_(rings_later),
+      bytes_(bytes) {}
 
 bool ShmSmall::waits_for(int other) const {
   switch (call().kind) {
@@ -112,9 +116,9 @@ Step ShmSmall::step() {
     if (!may_write()) {
       return Step::stuck;
     }
-    put();
-    announce();
-    channel_.expect_line(sequence_ + 1);
+    tell();
+    put();  // close before the flag: whoever looks for it takes the line away in between
+    raise_flag();
     announced_ = true;
   }
   while (next_ < channel_.ranks()) {
@@ -141,7 +145,9 @@ Step ShmSmall::step() {
     // unless it is two operations ahead. It would see it at its next look, 50 ms later, if it went
     // to sleep in the very moment in which this rank does not see it: no fence for that.
     state_.others_done = std::max(state_.others_done, sequence_);
-    channel_.ring_others(rung_ ? Fence::no : Fence::yes);
+    if (!rings_later_) {
+      channel_.ring_others(rung_ ? Fence::no : Fence::yes);
+    }
   } else {
     channel_.ring_others();
   }

@@ -12,8 +12,12 @@ namespace headrace::comm {
 class ShmSmall : public ShmOperation {
  public:
   /// `bytes`: the most that any rank puts.
-  ShmSmall(const Call& call, ShmChannel& channel, ShmSetState& state, size_t bytes);
+  /// `rings_later`: who runs it rings the others when it has ended, after a fence of its own.
+  ShmSmall(const Call& call, ShmChannel& channel, ShmSetState& state, size_t bytes,
+           bool rings_later = false);
   Step step() override;
+  /// It has not ended at once: whoever goes on with it does not know of rings_later.
+  void ring_itself() { rings_later_ = false; }
 
  private:
   void put();
@@ -23,6 +27,7 @@ class ShmSmall : public ShmOperation {
   std::byte* piece(int rank) const;
 
   const bool inline_;
+  bool rings_later_;
   const size_t bytes_;
   bool announced_ = false;
   bool rung_ = false;

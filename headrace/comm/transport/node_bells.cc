@@ -7,16 +7,9 @@
 
 namespace headrace::comm {
 
-void NodeBells::fence() {
-  // Pairs with the fence in begin_sleep: either we see the sleeper, or it sees what we published.
-  base::full_fence();
-}
-
-void ring_bell(BellLine& bell, bool always) {
-  if (always || bell.sleepers.load(std::memory_order_relaxed) != 0) {
-    bell.rings.fetch_add(1, std::memory_order_release);
-    base::futex_wake_all(bell.rings);
-  }
+void wake_bell(BellLine& bell) {
+  bell.rings.fetch_add(1, std::memory_order_release);
+  base::futex_wake_all(bell.rings);
 }
 
 bool NodeBells::shares_core_with(int place) const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "headrace/base/clock.h"
+#include "headrace/base/futex.h"
 
 namespace headrace::comm {
 
@@ -18,8 +19,13 @@ struct alignas(kLineBytes) BellLine {
   std::atomic<uint32_t> core;      ///< 1 + where this rank waited last; 0: it has not yet
 };
 
+void wake_bell(BellLine& bell);
 /// Wake whoever sleeps at the bell. `always`: also who is about to, without a fence before.
-void ring_bell(BellLine& bell, bool always);
+inline void ring_bell(BellLine& bell, bool always) {
+  if (always || bell.sleepers.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    wake_bell(bell);
+  }
+}
 /// To sleep: begin_sleep(), look once more whether there is nothing to do, doze(), end_sleep().
 uint32_t begin_sleep(BellLine& bell);
 void doze(const BellLine& bell, uint32_t ticket, base::Micros most);
@@ -31,7 +37,10 @@ class NodeBells {
   NodeBells(BellLine* lines, int self) : lines_(lines), self_(self) {}
 
   /// Order what was published before the calls of ring() that follow.
-  static void fence();
+  static void fence() {
+    // Pairs with the fence in begin_sleep: either we see the sleeper, or it sees what we published.
+    base::full_fence();
+  }
   /// Wake the rank at `place` if it sleeps.
   void ring(int place) const { ring_bell(lines_[place], false); }
   /// Whether the rank at `place` was last seen on the core of the calling thread.

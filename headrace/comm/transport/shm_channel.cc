@@ -8,13 +8,7 @@ namespace headrace::comm {
 
 namespace {
 
-constexpr size_t kPageBytes = 4096;
-// Of a rank: two flag lines, progress, a bell, two announcements, then slots from a page of their
-// own.
-constexpr size_t kProgressAt = 2 * sizeof(FlagLine);
-constexpr size_t kCallBellAt = kProgressAt + sizeof(ProgressLine);
-constexpr size_t kAnnouncementsAt = kCallBellAt + sizeof(BellLine);
-static_assert(kAnnouncementsAt + 2 * sizeof(Announcement) <= kPageBytes);
+constexpr size_t kPageBytes = ShmChannel::kPageBytes;
 constexpr size_t kHeaderBytes = kPageBytes;  // the fault
 
 /// Fetch the line for writing. Does nothing where there is no such instruction.
@@ -69,26 +63,6 @@ ShmChannel::ShmChannel(std::byte* memory, const ShmGeometry& geometry, int rank,
       bells_(bells),
       places_(std::move(places)) {}
 
-FlagLine& ShmChannel::line(int rank, uint64_t sequence) const {
-  return reinterpret_cast<FlagLine*>(of_rank(rank))[sequence & 1];
-}
-
-ProgressLine& ShmChannel::progress(int rank) const {
-  return *reinterpret_cast<ProgressLine*>(of_rank(rank) + kProgressAt);
-}
-
-BellLine& ShmChannel::call_bell(int rank) const {
-  return *reinterpret_cast<BellLine*>(of_rank(rank) + kCallBellAt);
-}
-
-Announcement& ShmChannel::announcement(int rank, uint64_t sequence) const {
-  return reinterpret_cast<Announcement*>(of_rank(rank) + kAnnouncementsAt)[sequence & 1];
-}
-
-std::byte* ShmChannel::small_slot(int rank, uint64_t sequence) const {
-  return of_rank(rank) + kPageBytes + (sequence & 1) * geometry_.small_bytes;
-}
-
 std::byte* ShmChannel::chunk_slot(int rank, uint32_t chunk, int part) const {
   const size_t index =
       static_cast<size_t>(chunk % geometry_.depth) * static_cast<size_t>(geometry_.ranks) +
@@ -96,8 +70,6 @@ std::byte* ShmChannel::chunk_slot(int rank, uint32_t chunk, int part) const {
   return of_rank(rank) + kPageBytes + pages(2 * geometry_.small_bytes) +
          index * geometry_.chunk_bytes;
 }
-
-void ShmChannel::expect_line(uint64_t sequence) const { fetch_to_write(&line(rank_, sequence)); }
 
 void ShmChannel::expect_slot(uint64_t sequence, size_t bytes) const {
   const std::byte* slot = small_slot(rank_, sequence);

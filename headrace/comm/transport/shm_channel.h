@@ -84,20 +84,29 @@ class ShmChannel {
   const ShmGeometry& geometry() const { return geometry_; }
 
   ShmFault& fault() const { return *reinterpret_cast<ShmFault*>(memory_); }
-  FlagLine& line(int rank, uint64_t sequence) const;
-  Announcement& announcement(int rank, uint64_t sequence) const;
-  ProgressLine& progress(int rank) const;
+  FlagLine& line(int rank, uint64_t sequence) const {
+    return reinterpret_cast<FlagLine*>(of_rank(rank))[sequence & 1];
+  }
+  Announcement& announcement(int rank, uint64_t sequence) const {
+    return reinterpret_cast<Announcement*>(of_rank(rank) + kAnnouncementsAt)[sequence & 1];
+  }
+  ProgressLine& progress(int rank) const {
+    return *reinterpret_cast<ProgressLine*>(of_rank(rank) + kProgressAt);
+  }
   ProgressLine& mine() const { return progress(rank_); }
   /// Where threads of `rank` sleep that wait for others to begin an operation of this set.
-  BellLine& call_bell(int rank) const;
-  std::byte* small_slot(int rank, uint64_t sequence) const;
+  BellLine& call_bell(int rank) const {
+    return *reinterpret_cast<BellLine*>(of_rank(rank) + kCallBellAt);
+  }
+  std::byte* small_slot(int rank, uint64_t sequence) const {
+    return of_rank(rank) + kPageBytes + (sequence & 1) * geometry_.small_bytes;
+  }
   /// Sub-slot `part` of chunk `chunk` (a running number) of `rank`: for another rank's part its
   /// contribution, for its own part the result.
   std::byte* chunk_slot(int rank, uint32_t chunk, int part) const;
 
-  /// This rank will soon write the line of the next operation, and its small slot as far as
-  /// `bytes`: have the core fetch them from where they were read last while there is time.
-  void expect_line(uint64_t sequence) const;
+  /// This rank will soon write the small slot of the next operation as far as `bytes`: have the
+  /// core fetch it from where it was read last while there is time.
   void expect_slot(uint64_t sequence, size_t bytes) const;
 
   /// Wake whoever of the others sleeps, after something was published.
@@ -109,7 +118,16 @@ class ShmChannel {
   void ring_calls() const;
   const NodeBells& bells() const { return bells_; }
 
+  static constexpr size_t kPageBytes = 4096;
+
  private:
+  // Of a rank: two flag lines, progress, a bell, two announcements, then slots from a page of their
+  // own.
+  static constexpr size_t kProgressAt = 2 * sizeof(FlagLine);
+  static constexpr size_t kCallBellAt = kProgressAt + sizeof(ProgressLine);
+  static constexpr size_t kAnnouncementsAt = kCallBellAt + sizeof(BellLine);
+  static_assert(kAnnouncementsAt + 2 * sizeof(Announcement) <= kPageBytes);
+
   std::byte* of_rank(int rank) const {
     return memory_ + header_bytes_ + rank_bytes_ * size_t(rank);
   }

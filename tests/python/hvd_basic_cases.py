@@ -824,6 +824,38 @@ def arrays(rank: int, size: int) -> None:
 
 
 @case
+def jax_arrays(rank: int, size: int) -> None:
+    """JAX's arrays come back as JAX's; averaged gradients are those of the whole batch."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    headrace.init()
+    ours = jnp.arange(6, dtype=jnp.float32).reshape(2, 3) * (rank + 1)
+    total = size * (size + 1) // 2
+    for dtype in (jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32):
+        summed = headrace.allreduce(ours.astype(dtype), op=headrace.Sum)
+        assert isinstance(summed, jax.Array) and summed.dtype == dtype
+        assert np.array_equal(summed, np.arange(6).reshape(2, 3) * total)
+    flags = headrace.allgather(jnp.array([rank == 0, True]))
+    assert isinstance(flags, jax.Array) and flags.dtype == jnp.bool_
+    assert flags.tolist() == [r == 0 or i == 1 for r in range(size) for i in (0, 1)]
+    assert headrace.broadcast(jnp.float32(rank), root_rank=size - 1).shape == ()
+
+    def loss(weights: Any, x: Any) -> Any:
+        return jnp.mean((jnp.tanh(x @ weights["w"]) + weights["b"] - 1.0) ** 2)
+
+    x = jnp.sin(jnp.arange(size * 4 * 3, dtype=jnp.float32)).reshape(size * 4, 3)
+    weights = {"w": jnp.ones((3, 2)) / 3, "b": jnp.zeros(2)}
+    whole = jax.grad(loss)(weights, x)
+    part = jax.grad(loss)(weights, x[rank * 4 : rank * 4 + 4])
+    mean = jax.tree.map(headrace.allreduce, part)
+    assert all(np.allclose(mean[key], whole[key], atol=1e-6) for key in weights)
+    headrace.shutdown()
+
+
+
+@case
 def timelines(rank: int, size: int) -> None:
     """start_timeline and stop_timeline, and a file for each rank."""
     import json

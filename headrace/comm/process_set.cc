@@ -46,15 +46,14 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
 }
 
 /// `count` and `dtype` of a buffer are what they must be.
-bool fits(const Call& call, const ConstBuffer& buffer, uint64_t count) {
-  return buffer.dtype == call.dtype && buffer.count == count &&
-         (buffer.data != nullptr || count == 0) &&
+bool fits(Dtype dtype, const ConstBuffer& buffer, uint64_t count) {
+  return buffer.dtype == dtype && buffer.count == count && (buffer.data != nullptr || count == 0) &&
          (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0;
 }
 
 Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer& buffer,
                           uint64_t count) {
-  if (fits(call, buffer, count)) {
+  if (fits(call.dtype, buffer, count)) {
     return {};
   }
   return buffer_error(call, which, buffer, count);
@@ -93,6 +92,13 @@ int ProcessSet::rank() const { return state_->rank; }
 int ProcessSet::size() const { return static_cast<int>(state_->world_ranks.size()); }
 std::span<const int> ProcessSet::world_ranks() const { return state_->world_ranks; }
 
+void ProcessSet::State::stop_driving() {
+  queue->driving().unlock();
+  if (!queue->idle()) {
+    progress->notify();
+  }
+}
+
 Work ProcessSet::State::submit(Call&& call, const Options& options) {
   const auto ranks = static_cast<int>(world_ranks.size());
   if (mark.forked()) {
@@ -112,54 +118,95 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
     call.op = Op::sum;
     call.postscale /= ranks;
   }
-  const auto limit = options.timeout.value_or(timeout);
-  std::shared_ptr<WorkState> work;
-  const auto push = [&] {
-    work = std::make_shared<WorkState>();
-    work->call = std::move(call);
-    work->deadline = base::Deadline::in(limit);
-    return queue->push(work);
-  };
-  if (!options.blocking || !queue->driving().try_lock()) {
-    if (push()) {
-      progress->notify();
-      if (options.blocking) {
-        static_cast<void>(Work(work).wait(options.blocking_limit));
-      }
-    }
-    return Work(std::move(work));
+  if (options.blocking && queue->driving().try_lock()) {
+    return drive(std::move(call), options, {});
   }
-  uint64_t sequence = 0;
-  const auto now = queue->try_now(call, spin, limit, sequence, work);
-  if (now == SetQueue::Now::begun || (now == SetQueue::Now::not_begun && push())) {
+  const auto work = made(std::move(call), options);
+  if (queue->push(work)) {
+    progress->notify();
+    if (options.blocking) {
+      static_cast<void>(Work(work).wait(options.blocking_limit));
+    }
+  }
+  return Work(work);
+}
+
+std::shared_ptr<WorkState> ProcessSet::State::made(Call&& call, const Options& options) const {
+  auto work = std::make_shared<WorkState>();
+  work->call = std::move(call);
+  work->deadline = base::Deadline::in(options.timeout.value_or(timeout));
+  return work;
+}
+
+Work ProcessSet::State::drive(Call&& call, const Options& options,
+                              std::optional<uint64_t> announced) {
+  std::shared_ptr<WorkState> work;
+  uint64_t sequence = announced.value_or(0);
+  const auto limit = options.timeout.value_or(timeout);
+  const auto now = queue->try_now(call, spin, limit, announced.has_value(), sequence, work);
+  if (now == SetQueue::Now::ended) {
+    stop_driving();
+    queue->ring_ended();
+    return Work::ended(sequence);
+  }
+  if (now == SetQueue::Now::not_begun) {
+    work = made(std::move(call), options);
+  }
+  if (now == SetQueue::Now::begun || queue->push(work)) {
     queue->run(*work,
                options.blocking_limit ? base::Deadline::in(*options.blocking_limit)
                                       : base::Deadline::never(),
                spin);
   }
-  queue->driving().unlock();
+  stop_driving();
+  return Work(std::move(work));
+}
+
+Work ProcessSet::State::reduce_now(const QuickReduce& what, const Options& options) {
+  uint64_t sequence = 0;
+  const auto now = queue->try_at_once(what, spin, sequence);
   if (now == SetQueue::Now::ended) {
+    stop_driving();
     queue->ring_ended();
+    return Work::ended(sequence);
   }
-  if (!queue->idle()) {
-    progress->notify();
-  }
-  return now == SetQueue::Now::ended ? Work::ended(sequence) : Work(std::move(work));
+  Call call;
+  call.kind = Kind::all_reduce;
+  call.op = what.op;
+  call.dtype = what.dtype;
+  call.in = what.in;
+  call.out = what.out;
+  call.count = what.count;
+  call.postscale = what.postscale;
+  const bool announced = now == SetQueue::Now::begun;
+  return drive(std::move(call), options,
+               announced ? std::optional<uint64_t>(sequence) : std::nullopt);
 }
 
 Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options) {
+  if (is_reducible(in.dtype, op) && fits(in.dtype, in, in.count) && fits(in.dtype, out, in.count))
+      [[likely]] {
+    if (options.blocking && options.name.empty() && options.prescale == 1.0 &&
+        !state_->mark.forked() && state_->queue->driving().try_lock()) {
+      const bool average = op == Op::average;
+      return state_->reduce_now(
+          {.op = average ? Op::sum : op,
+           .dtype = in.dtype,
+           .in = in.bytes(),
+           .out = out.bytes(),
+           .count = in.count,
+           .postscale = average ? options.postscale / size() : options.postscale},
+          options);
+    }
+    Call call = call_of(Kind::all_reduce, in, out);
+    call.op = op;
+    return state_->submit(std::move(call), options);
+  }
   Call call = call_of(Kind::all_reduce, in, out);
-  call.op = op;
-  if (!is_reducible(in.dtype, op)) [[unlikely]] {
-    return failed_work(std::move(call), check_reducible(in.dtype, op).error());
-  }
-  const bool good_in = fits(call, in, in.count);
-  if (!good_in || !fits(call, out, in.count)) [[unlikely]] {
-    Error error =
-        good_in ? buffer_error(call, "out", out, in.count) : buffer_error(call, "in", in, in.count);
-    return failed_work(std::move(call), std::move(error));
-  }
-  return state_->submit(std::move(call), options);
+  Error error = !is_reducible(in.dtype, op)    ? check_reducible(in.dtype, op).error()
+                : fits(in.dtype, in, in.count) ? buffer_error(call, "out", out, in.count)
+                                               : buffer_error(call, "in", in, in.count);
+  return failed_work(std::move(call), std::move(error));
 }
 
 Work ProcessSet::reduce(ConstBuffer in, Buffer out, int root, Op op, const Options& options) {

@@ -854,7 +854,6 @@ def jax_arrays(rank: int, size: int) -> None:
     headrace.shutdown()
 
 
-
 @case
 def timelines(rank: int, size: int) -> None:
     """start_timeline and stop_timeline, and a file for each rank."""

@@ -59,14 +59,18 @@ struct Call {
   Dtype result_dtype() const { return out_dtype.value_or(dtype); }
   const Call& as_told() const { return told != nullptr ? *told : *this; }
 
+  /// That of a call without `counts`.
+  static uint64_t fingerprint_of(Kind kind, Op op, Dtype dtype, int root, uint64_t count) {
+    const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
+                           static_cast<uint64_t>(dtype) << 16U | static_cast<uint64_t>(root) << 24U;
+    return base::derive_seed(small, count);
+  }
   /// What must be equal on all ranks, mixed into 64 bits.
   uint64_t fingerprint() const {
     if (told != nullptr) {
       return base::derive_seed(told->fingerprint(), part);
     }
-    const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
-                           static_cast<uint64_t>(dtype) << 16U | static_cast<uint64_t>(root) << 24U;
-    uint64_t mixed = base::derive_seed(small, count);
+    uint64_t mixed = fingerprint_of(kind, op, dtype, root, count);
     for (const uint64_t one : counts) {
       mixed = base::derive_seed(mixed, one);
     }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "headrace/base/random.h"
 #include "headrace/base/result.h"
 #include "headrace/comm/algo/call.h"
 #include "headrace/comm/algo/operation.h"
@@ -21,6 +22,11 @@ struct ShmSetState {
   uint64_t others_done = 0;        ///< operations that all others are known to have ended
   uint64_t last_flag[2] = {0, 0};  ///< of the operation before on this parity
 };
+
+/// What the line of an operation says: never zero, and another than that of the one two before.
+inline uint64_t flag_of(uint64_t fingerprint, uint64_t sequence) {
+  return base::derive_seed(fingerprint, sequence) | 1;
+}
 
 /// What the operations of one set over shared memory have in common.
 class ShmOperation : public Operation {

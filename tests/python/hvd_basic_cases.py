@@ -885,6 +885,68 @@ def timelines(rank: int, size: int) -> None:
 
 
 @case
+def tuned(rank: int, size: int) -> None:
+    """HOROVOD_AUTOTUNE: results stay what they are, a log, and the next run knows the winner."""
+    import tempfile
+    from pathlib import Path
+
+    folder = Path(tempfile.mkdtemp())
+    cores = sorted(os.sched_getaffinity(0))
+    os.environ.update(
+        HOROVOD_AUTOTUNE="1",
+        HOROVOD_AUTOTUNE_LOG=str(folder / "log.csv"),
+        HOROVOD_AUTOTUNE_WARMUP_SAMPLES="1",
+        HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE="2",
+        HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES="4",
+        HOROVOD_THREAD_AFFINITY=",".join(str(cores[r % len(cores)]) for r in range(size)),
+        XDG_CACHE_HOME=str(folder),
+    )
+    gradients = [torch.arange(100.0) * (i + 1) + rank for i in range(20)]
+    expected = [sum((torch.arange(100.0) * (i + 1) + r) for r in range(size)) for i in range(20)]
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            handles = [
+                hvd.allreduce_async(one, name=f"g{i}", op=hvd.Sum)
+                for i, one in enumerate(gradients)
+            ]
+            results = [hvd.synchronize(handle) for handle in handles]
+            assert all(torch.equal(a, b) for a, b in zip(results, expected, strict=True))
+
+    hvd.init()
+    assert _core_of("hr-named") == {cores[rank % len(cores)]}
+    train(15)
+    hvd.shutdown()
+    winners = list((folder / "headrace" / "autotune").glob("*.json"))
+    if rank == 0:
+        lines = (folder / "log.csv").read_text().splitlines()
+        assert lines[0].endswith("cycle_time_ms,tensor_fusion_threshold,score")
+        assert 2 <= len(lines) - 1 <= 5, lines
+        assert lines[-1] in lines[1:-1]  # the best one again
+        assert len(winners) == 1
+    else:
+        assert not (folder / "log.csv").exists() and not winners
+    hvd.init()
+    train(6)
+    hvd.shutdown()
+    if rank == 0:
+        assert len((folder / "log.csv").read_text().splitlines()) == 1  # no search
+
+
+def _core_of(thread: str) -> set[int]:
+    """Where the only thread of that name may run."""
+    names = {int(task.name): (task / "comm").read_text().strip() for task in _tasks()}
+    (one,) = (number for number, name in names.items() if name == thread)
+    return set(os.sched_getaffinity(one))
+
+
+def _tasks() -> list[Any]:
+    from pathlib import Path
+
+    return list(Path("/proc/self/task").iterdir())
+
+
+@case
 def part_of_the_world(rank: int, size: int) -> None:
     """init(comm=[...]): some ranks of the launcher are the world, the others do without."""
     others = [r for r in range(size) if r != 1]

@@ -35,8 +35,8 @@ bool try_quick(const QuickReduce& what, const ShmChannel& channel, ShmSetState& 
   const uint64_t sequence = state.sequence;
   const int rank = channel.rank();
   const size_t bytes = what.count * dtype_bytes(what.dtype);
-  const uint64_t flag = flag_of(
-      Call::fingerprint_of(Kind::all_reduce, what.op, what.dtype, 0, what.count), sequence);
+  const uint64_t flag =
+      flag_of(Call::fingerprint_of(Kind::all_reduce, what.op, what.dtype, 0, what.count), sequence);
   channel.announcement(rank, sequence)
       .write(sequence, Kind::all_reduce, what.op, what.dtype, 0, what.count, {});
   // Close before the flag: whoever looks for it takes the line away in between.

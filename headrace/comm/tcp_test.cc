@@ -183,7 +183,7 @@ TEST_CASE("all types and operations agree with the fixed tree between nodes") {
 }
 
 /// Every kind once, for each count; what each gave, one behind the other.
-std::vector<std::byte> every_kind(ProcessSet& set, bool blocking) {
+std::vector<std::byte> every_kind(ProcessSet& set, bool blocking, Dtype dtype = Dtype::f32) {
   const auto n = static_cast<uint64_t>(set.size());
   const auto rank = static_cast<uint64_t>(set.rank());
   const Options options = {.blocking = blocking};
@@ -193,32 +193,33 @@ std::vector<std::byte> every_kind(ProcessSet& set, bool blocking) {
     CHECK_MESSAGE(how.ok(), how.error().message());
     all.insert(all.end(), out.begin(), out.end());
   };
-  const auto f32 = [](std::vector<std::byte>& bytes) {
-    return Buffer{bytes.data(), bytes.size() / 4, Dtype::f32};
+  const size_t element = dtype_bytes(dtype);
+  const auto all_of = [&](std::vector<std::byte>& bytes) {
+    return Buffer{bytes.data(), bytes.size() / element, dtype};
   };
-  const auto sized = [](uint64_t elements) { return std::vector<std::byte>(elements * 4); };
+  const auto sized = [&](uint64_t elements) { return std::vector<std::byte>(elements * element); };
   for (const uint64_t count : {0U, 1U, 15U, 5'000U, 70'001U}) {
     for (int root = 0; root < set.size(); ++root) {
       const bool here = set.rank() == root;
-      auto in = input(set.rank(), count, Dtype::f32, count + 7);
+      auto in = input(set.rank(), count, dtype, count + 7);
       auto out = sized(count);
-      const Work reduced = set.reduce(f32(in), f32(out), root, Op::sum, options);
+      const Work reduced = set.reduce(all_of(in), all_of(out), root, Op::sum, options);
       CHECK(reduced.wait().ok());  // `out` is copied below
       done(reduced, here ? out : sized(0));
       out = in;
-      done(set.broadcast(f32(out), root, options), out);
+      done(set.broadcast(all_of(out), root, options), out);
       auto gathered = sized(here ? count * n : 0);
-      done(set.gather(f32(in), f32(gathered), root, options), gathered);
+      done(set.gather(all_of(in), all_of(gathered), root, options), gathered);
       out = sized(count);
-      done(set.scatter(f32(gathered), f32(out), root, options), out);
+      done(set.scatter(all_of(gathered), all_of(out), root, options), out);
     }
-    auto in = input(set.rank(), count * n, Dtype::f32, count + 8);
+    auto in = input(set.rank(), count * n, dtype, count + 8);
     auto out = sized(count);
-    done(set.reduce_scatter(f32(in), f32(out), Op::sum, {.prescale = 0.5, .blocking = blocking}),
+    done(set.reduce_scatter(all_of(in), all_of(out), Op::sum, {.prescale = 0.5, .blocking = blocking}),
          out);
     auto wide = sized(count * n);
-    done(set.all_gather(f32(out), f32(wide), options), wide);
-    done(set.all_to_all(f32(in), f32(wide), options), wide);
+    done(set.all_gather(all_of(out), all_of(wide), options), wide);
+    done(set.all_to_all(all_of(in), all_of(wide), options), wide);
     std::vector<uint64_t> counts(n);
     std::vector<uint64_t> to(n);
     std::vector<uint64_t> from(n);
@@ -227,14 +228,14 @@ std::vector<std::byte> every_kind(ProcessSet& set, bool blocking) {
       to[r] = count * rank / (r + 1);
       from[r] = count * r / (rank + 1);
     }
-    in = input(set.rank(), counts[rank], Dtype::f32, count + 9);
+    in = input(set.rank(), counts[rank], dtype, count + 9);
     wide = sized(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
-    done(set.all_gather_v(f32(in), counts, f32(wide), options), wide);
+    done(set.all_gather_v(all_of(in), counts, all_of(wide), options), wide);
     out = sized(counts[rank]);
-    done(set.reduce_scatter_v(f32(wide), counts, f32(out), Op::max, options), out);
-    in = input(set.rank(), std::accumulate(to.begin(), to.end(), uint64_t{0}), Dtype::f32, count);
+    done(set.reduce_scatter_v(all_of(wide), counts, all_of(out), Op::max, options), out);
+    in = input(set.rank(), std::accumulate(to.begin(), to.end(), uint64_t{0}), dtype, count);
     wide = sized(std::accumulate(from.begin(), from.end(), uint64_t{0}));
-    done(set.all_to_all_v(f32(in), to, f32(wide), from, options), wide);
+    done(set.all_to_all_v(all_of(in), to, all_of(wide), from, options), wide);
     done(set.barrier(options), {});
   }
   return all;
@@ -261,18 +262,28 @@ TEST_CASE("every kind gives the same bytes over shared memory and over TCP") {
 }
 
 TEST_CASE("every kind gives the same bytes whichever way the bytes of several nodes take") {
-  for (const bool dealt : {false, true}) {
-    std::vector<std::vector<std::byte>> flat(5);
-    for (const Transport transport : {Transport::tcp, Transport::automatic}) {
-      run_layout({"3+2", {3, 2}, transport, dealt}, [&](Context& context) {
-        auto& reference = flat[static_cast<size_t>(context.world().rank())];
-        if (transport == Transport::tcp) {
-          reference = every_kind(context.world(), false);
-          return;
-        }
-        CHECK(every_kind(context.world(), true) == reference);
-        CHECK(every_kind(context.world(), false) == reference);
-      });
+  const std::vector<Layout> layouts = {{"3+2", {3, 2}},
+                                       {"3+2 dealt", {3, 2}, Transport::tcp, true},
+                                       {"1+3", {1, 3}},
+                                       {"2x2", {2, 2}},
+                                       {"2x3 dealt", {2, 2, 2}, Transport::tcp, true}};
+  for (Layout layout : layouts) {
+    CAPTURE(layout.name);
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      CAPTURE(dtype_name(dtype));
+      std::vector<std::vector<std::byte>> flat(static_cast<size_t>(layout.ranks()));
+      for (const Transport transport : {Transport::tcp, Transport::automatic}) {
+        layout.transport = transport;
+        run_layout(layout, [&](Context& context) {
+          auto& reference = flat[static_cast<size_t>(context.world().rank())];
+          if (transport == Transport::tcp) {
+            reference = every_kind(context.world(), false, dtype);
+            return;
+          }
+          CHECK(every_kind(context.world(), true, dtype) == reference);
+          CHECK(every_kind(context.world(), false, dtype) == reference);
+        });
+      }
     }
   }
 }

@@ -46,6 +46,11 @@ struct Call {
   std::vector<uint64_t> counts;  ///< all_gather, gather: of each rank; reduce_scatter, scatter: for
   std::vector<uint64_t> send_counts;  ///< all_to_all
   std::vector<uint64_t> recv_counts;  ///< all_to_all
+  /// Elements before the part of each rank in the buffer that has parts of several, where they do
+  /// not lie one behind the other: in `in` (reduce_scatter, scatter, all_to_all), in `out`
+  /// (all_gather, gather, all_to_all).
+  std::vector<uint64_t> in_offsets = {};
+  std::vector<uint64_t> out_offsets = {};
   double prescale = 1.0;
   double postscale = 1.0;  ///< with the 1/n of `average` in it
   std::string name;
@@ -57,7 +62,7 @@ struct Call {
   uint32_t part = 0;
 
   Dtype result_dtype() const { return out_dtype.value_or(dtype); }
-  const Call& as_told() const { return told != nullptr ? *told : *this; }
+  const Call& as_told() const { return told != nullptr ? told->as_told() : *this; }
 
   /// What must be equal on all ranks, mixed into 64 bits.
   uint64_t fingerprint() const {

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "headrace/base/check.h"
+#include "headrace/wire/endpoint.h"
 
 namespace headrace::comm {
 
@@ -31,6 +32,7 @@ constexpr base::Micros kSleepMost = std::chrono::hours(1);
 /// With TCP_USER_TIMEOUT the kernel would end a stream whose reader has a full window.
 void tune(int fd) {
   const int none = 0;
+  wire::avoid_pacing(fd);
   static_cast<void>(::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &none, sizeof none));
   static_cast<void>(::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes));
   static_cast<void>(::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBytes, sizeof kSocketBytes));

@@ -138,42 +138,57 @@ NodesTransport::Mixed::Mixed(const Call& call, NodesTransport& nodes) : Phased(c
   }
   others_.ranks.push_back(nodes.tcp_->rank());
   others_.tree = NodeTree::one_node(static_cast<int>(others_.ranks.size()));
+  near_ = part(nodes.own_node(), true);
+  if (call.kind != Kind::all_to_all && nodes.node_of(call.root) != nodes.node_) {
+    near_.kind = Kind::barrier;  // to see that all of the node do the same
+  }
+  far_ = part(others_.ranks, false);
+  near_step_ = start_shm_operation(near_, nodes.channel_, nodes.state_);
+  far_step_ = nodes.tcp_->start(far_, others_);
 }
 
-void NodesTransport::Mixed::choose(const std::vector<int>& ranks, bool with_own) {
-  part_ = call_;
-  part_.count = 0;
-  part_.send_counts.clear();
-  part_.recv_counts.clear();
-  part_.in_offsets.clear();
-  part_.out_offsets.clear();
+Call NodesTransport::Mixed::part(const std::vector<int>& ranks, bool with_own) const {
+  Call part;
+  part.kind = Kind::all_to_all;
+  part.dtype = call_.dtype;
+  part.in = call_.in;
+  part.out = call_.out;
+  part.told = &call_;
+  part.part = with_own ? 0 : 1;
   for (const int one : ranks) {
     const auto rank = static_cast<size_t>(one);
     const bool moves = with_own || one != nodes_.tcp_->rank();
-    part_.send_counts.push_back(moves ? send_counts_[rank] : 0);
-    part_.recv_counts.push_back(moves ? recv_counts_[rank] : 0);
-    part_.in_offsets.push_back(in_offsets_[rank]);
-    part_.out_offsets.push_back(out_offsets_[rank]);
+    part.send_counts.push_back(moves ? send_counts_[rank] : 0);
+    part.recv_counts.push_back(moves ? recv_counts_[rank] : 0);
+    part.in_offsets.push_back(in_offsets_[rank]);
+    part.out_offsets.push_back(out_offsets_[rank]);
   }
+  return part;
 }
 
-bool NodesTransport::Mixed::begin(uint32_t phase, std::unique_ptr<Operation>* out) {
-  if (phase == 0) {
-    const bool idle = call_.kind != Kind::all_to_all && nodes_.node_of(call_.root) != nodes_.node_;
-    if (idle) {
-      part_ = Call();
-    } else {
-      choose(nodes_.own_node(), true);
+Step NodesTransport::Mixed::step() {
+  bool moved = false;
+  missing_ = -1;
+  for (const bool near : {true, false}) {
+    auto& operation = near ? near_step_ : far_step_;
+    const Step step = operation == nullptr ? Step::done : operation->step();
+    if (step == Step::failed) {
+      error_ = operation->error();
+      return step;
     }
-    *out = within(phase, idle ? Kind::barrier : Kind::all_to_all);
-    return true;
+    if (step == Step::done) {
+      moved = moved || operation != nullptr;
+      operation.reset();
+      continue;
+    }
+    moved = moved || step == Step::moved;
+    const int missing = operation->missing();
+    missing_ = near && missing >= 0 ? nodes_.own_node()[static_cast<size_t>(missing)] : missing;
   }
-  if (phase > 1) {
-    return false;
+  if (near_step_ == nullptr && far_step_ == nullptr) {
+    return Step::done;
   }
-  choose(others_.ranks, false);
-  *out = between(phase, Kind::all_to_all, others_);
-  return true;
+  return moved ? Step::moved : Step::stuck;
 }
 
 }  // namespace headrace::comm

@@ -46,22 +46,27 @@ class NodesTransport::Gathering : public Phased {
   TcpGroup partners_;
 };
 
-/// all_to_all, gather and scatter: what goes to ranks of the node through its memory, then the rest
-/// over TCP.
+/// all_to_all, gather and scatter: what goes to ranks of the node through its memory, the rest over
+/// TCP, both at once.
 class NodesTransport::Mixed : public Phased {
  public:
   Mixed(const Call& call, NodesTransport& nodes);
+  Step step() override;
 
  private:
-  bool begin(uint32_t phase, std::unique_ptr<Operation>* out) override;
+  bool begin(uint32_t, std::unique_ptr<Operation>*) override { return false; }
   /// Of the call as an all_to_all, what goes between this rank and `ranks`.
-  void choose(const std::vector<int>& ranks, bool with_own);
+  Call part(const std::vector<int>& ranks, bool with_own) const;
 
   std::vector<uint64_t> send_counts_;
   std::vector<uint64_t> recv_counts_;
   std::vector<uint64_t> in_offsets_;
   std::vector<uint64_t> out_offsets_;
   TcpGroup others_;  // ranks of other nodes, and this one
+  Call near_;
+  Call far_;
+  std::unique_ptr<Operation> near_step_;
+  std::unique_ptr<Operation> far_step_;
 };
 
 }  // namespace headrace::comm

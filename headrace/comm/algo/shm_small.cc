@@ -67,7 +67,7 @@ std::byte* ShmSmall::piece(int rank) const {
 void ShmSmall::put() {
   const uint64_t count = put_count(call(), channel_.rank(), channel_.ranks());
   std::byte* to = piece(channel_.rank());
-  if (!call().in_offsets.empty()) {
+  if (!call().in_offsets.empty() && count > 0) {
     put_parts(to);
   } else if (is_reduction(call().kind) && call().prescale != 1.0) {
     scale_elements(call().dtype, call().prescale, call().in, to, count);
@@ -79,9 +79,6 @@ void ShmSmall::put() {
 /// Of a call whose parts do not lie one behind the other.
 void ShmSmall::put_parts(std::byte* to) {
   const size_t element = dtype_bytes(call().dtype);
-  if (call().kind == Kind::scatter && channel_.rank() != call().root) {
-    return;
-  }
   for (size_t r = 0; r < call().counts.size(); ++r) {
     const uint64_t count = call().counts[r];
     const std::byte* from = call().in + call().in_offsets[r] * element;

@@ -23,6 +23,7 @@ struct Layout {
   std::vector<int> nodes;
   Transport transport = Transport::tcp;
   bool dealt = false;
+  int streams = 1;
 
   int ranks() const { return std::accumulate(nodes.begin(), nodes.end(), 0); }
   std::vector<int> node_of() const {
@@ -50,6 +51,9 @@ const std::vector<Layout> kLayouts = {
     {"2x2", {2, 2}, Transport::automatic},
     {"3+2", {3, 2}, Transport::automatic},
     {"3+2 dealt", {3, 2}, Transport::automatic, true},
+    {"tcp 2, two streams", {2}, Transport::tcp, false, 2},
+    {"tcp 5, eight streams", {5}, Transport::tcp, false, 8},
+    {"3+2, three streams", {3, 2}, Transport::automatic, false, 3},
 };
 
 void run_layout(const Layout& layout, const std::function<void(Context&)>& body) {
@@ -58,6 +62,7 @@ void run_layout(const Layout& layout, const std::function<void(Context&)>& body)
       layout.ranks(),
       [&](Config& config) {
         config.transport = layout.transport;
+        config.streams = layout.streams;
         config.node = "node " + std::to_string(node_of[static_cast<size_t>(config.rank)]);
       },
       body);
@@ -266,14 +271,17 @@ TEST_CASE("every kind gives the same bytes whichever way the bytes of several no
                                        {"3+2 dealt", {3, 2}, Transport::tcp, true},
                                        {"1+3", {1, 3}},
                                        {"2x2", {2, 2}},
+                                       {"2x2, four streams", {2, 2}, Transport::tcp, false, 4},
                                        {"2x3 dealt", {2, 2, 2}, Transport::tcp, true}};
   for (Layout layout : layouts) {
     CAPTURE(layout.name);
+    const int streams = layout.streams;
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
       CAPTURE(dtype_name(dtype));
       std::vector<std::vector<std::byte>> flat(static_cast<size_t>(layout.ranks()));
       for (const Transport transport : {Transport::tcp, Transport::automatic}) {
         layout.transport = transport;
+        layout.streams = transport == Transport::tcp ? 1 : streams;
         run_layout(layout, [&](Context& context) {
           auto& reference = flat[static_cast<size_t>(context.world().rank())];
           if (transport == Transport::tcp) {

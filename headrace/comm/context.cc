@@ -173,6 +173,7 @@ Result<std::unique_ptr<ProcessSet>> Context::State::make_set(Means means,
   state->rank = rank;
   state->spin = spin;
   state->timeout = config.timeout;
+  state->wire16 = config.wire16;
   progress->add(state->queue);
   return std::make_unique<ProcessSet>(std::move(state));
 }

@@ -20,6 +20,7 @@ class NodesTransport : public SetTransport {
   /// `channel` is that of this node's ranks of the set, in their order.
   NodesTransport(std::unique_ptr<TcpTransport> tcp, base::ShmMapping memory, ShmChannel channel);
 
+  int rank() const override { return tcp_->rank(); }
   std::unique_ptr<Operation> start(const Call& call) override;
   bool next_begun() override { return next_shm_begun(channel_, state_) || tcp_->next_begun(); }
   bool closed(int rank) const override;

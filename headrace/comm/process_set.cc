@@ -112,6 +112,9 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
     call.op = Op::sum;
     call.postscale /= ranks;
   }
+  if (call.dtype == Dtype::f32 && is_reduction(call.kind)) {
+    call.wire16 = options.wire16.value_or(wire16);
+  }
   const auto limit = options.timeout.value_or(timeout);
   std::shared_ptr<WorkState> work;
   const auto push = [&] {

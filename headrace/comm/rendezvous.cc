@@ -35,6 +35,7 @@ Json settings_of(const Config& config) {
                        {"hb_ms", int64_t{config.hb_ms.count()}},
                        {"hb_miss", config.hb_miss},
                        {"streams", config.streams},
+                       {"wire16", std::string(wire16_name(config.wire16))},
                        {"secured", config.secret != nullptr}});
 }
 

@@ -68,6 +68,16 @@ Result<void> read_streams(const Given& given, Config* config) {
   return {};
 }
 
+Result<void> read_wire16(const Given& given, Config* config) {
+  for (const auto one : {Wire16::none, Wire16::f16, Wire16::bf16}) {
+    if (given.value == wire16_name(one)) {
+      config->wire16 = one;
+      return {};
+    }
+  }
+  return refused(given, "none, f16 or bf16");
+}
+
 struct Setting {
   std::string_view field;
   Result<void> (*read)(const Given& given, Config* config);
@@ -85,6 +95,7 @@ constexpr Setting kSettings[] = {
      }},
     {"TRANSPORT", read_transport},
     {"STREAMS", read_streams},
+    {"WIRE16", read_wire16},
 };
 
 size_t edit_distance(std::string_view a, std::string_view b) {

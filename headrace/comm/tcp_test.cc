@@ -296,6 +296,91 @@ TEST_CASE("every kind gives the same bytes whichever way the bytes of several no
   }
 }
 
+/// Contributions rounded to 16 bits, their sum by the fixed tree, rounded and widened again.
+std::vector<std::byte> reduced_in(Dtype wire, const Layout& layout, uint64_t count, double scale) {
+  const auto convert = [count](const std::byte* in, Dtype from, Dtype to, double by) {
+    std::vector<std::byte> out(count * dtype_bytes(to));
+    reduce_tree({.in = from, .out = to, .op = Op::sum, .scale = by}, {&in, 1}, out.data(), count);
+    return out;
+  };
+  std::vector<std::vector<std::byte>> all;
+  std::vector<const std::byte*> sources;
+  for (int r = 0; r < layout.ranks(); ++r) {
+    const auto in = input(r, count, Dtype::f32, count);
+    all.push_back(convert(in.data(), Dtype::f32, wire, 0.5));
+  }
+  for (const auto& one : all) {
+    sources.push_back(one.data());
+  }
+  std::vector<std::byte> sum(count * 2);
+  const auto node_of = layout.node_of();
+  reduce_node_tree({.in = wire, .out = wire, .op = Op::sum, .scale = scale}, NodeTree::of(node_of),
+                   sources, sum.data(), count);
+  return convert(sum.data(), wire, Dtype::f32, 1.0);
+}
+
+TEST_CASE("reductions in 16 bits round contributions and result once, whatever carries them") {
+  const std::vector<Layout> layouts = {{"one", {1}},
+                                       {"memory", {3}, Transport::shm},
+                                       {"tcp", {3}},
+                                       {"tcp, two streams", {3}, Transport::tcp, false, 2},
+                                       {"3+2", {3, 2}, Transport::automatic},
+                                       {"2x2 dealt", {2, 2}, Transport::automatic, true}};
+  for (const Layout& layout : layouts) {
+    CAPTURE(layout.name);
+    for (const Wire16 wire16 : {Wire16::f16, Wire16::bf16}) {
+      const Dtype wire = wire16 == Wire16::f16 ? Dtype::f16 : Dtype::bf16;
+      for (const uint64_t part : {3U, 20'001U}) {
+        const uint64_t count = part * static_cast<uint64_t>(layout.ranks());
+        const auto wanted = reduced_in(wire, layout, count, 1.0 / layout.ranks());
+        run_layout(layout, [&](Context& context) {
+          ProcessSet& world = context.world();
+          auto in = input(world.rank(), count, Dtype::f32, count);
+          for (const bool blocking : {true, false}) {
+            const Options how = {.prescale = 0.5, .wire16 = wire16, .blocking = blocking};
+            CHECK(all_reduced(world, in, Dtype::f32, Op::average, how) == wanted);
+            CHECK(all_reduced(world, in, Dtype::f32, Op::average, how, true) == wanted);
+            std::vector<std::byte> out(part * 4);
+            CHECK(world
+                      .reduce_scatter(ConstBuffer(in.data(), count, Dtype::f32),
+                                      Buffer{out.data(), part, Dtype::f32}, Op::average, how)
+                      .wait()
+                      .ok());
+            const auto* own = wanted.data() + static_cast<size_t>(world.rank()) * out.size();
+            CHECK(std::memcmp(out.data(), own, out.size()) == 0);
+            out.assign(count * 4, std::byte{7});
+            const auto before = out;
+            CHECK(world
+                      .reduce(ConstBuffer(in.data(), count, Dtype::f32),
+                              Buffer{out.data(), count, Dtype::f32}, 0, Op::average, how)
+                      .wait()
+                      .ok());
+            CHECK(out == (world.rank() == 0 ? wanted : before));
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("the job's 16 bits count where an operation does not say otherwise") {
+  run_thread_ranks(
+      2, [](Config& config) { config.wire16 = Wire16::bf16; },
+      [](Context& context) {
+        ProcessSet& world = context.world();
+        const auto sum = [&](const Options& how) {
+          float value = 1.0F + 1.0F / 1024;  // more digits than bf16 has
+          CHECK(world.all_reduce(Buffer{&value, 1, Dtype::f32}, Op::sum, how).wait().ok());
+          return value;
+        };
+        CHECK(sum({}) == 2.0F);
+        CHECK(sum({.wire16 = Wire16::none}) == 2.0F + 2.0F / 1024);
+        double wide = 1.0 + 1.0 / 1024;  // no f32: as it is
+        CHECK(world.all_reduce(Buffer{&wide, 1, Dtype::f64}, Op::sum).wait().ok());
+        CHECK(wide == 2.0 + 2.0 / 1024);
+      });
+}
+
 TEST_CASE("split makes sets across nodes, within one, and of one rank") {
   for (const Transport transport : {Transport::tcp, Transport::automatic}) {
     run_layout({"2+2", {2, 2}, transport}, [&](Context& context) {

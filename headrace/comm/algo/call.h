@@ -57,6 +57,7 @@ struct Call {
   /// Type of the results of a reduction, where it is not `dtype`: f32 for a node's part of a sum of
   /// 16-bit floats. Only reduce in one piece and reduce_scatter know it.
   std::optional<Dtype> out_dtype = {};
+  Wire16 wire16 = Wire16::none;  ///< of a reduction of f32
   /// A part of another call: which one the ranks compare and name, and which part of it this is.
   const Call* told = nullptr;
   uint32_t part = 0;
@@ -70,7 +71,9 @@ struct Call {
       return base::derive_seed(told->fingerprint(), part);
     }
     const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
-                           static_cast<uint64_t>(dtype) << 16U | static_cast<uint64_t>(root) << 24U;
+                           static_cast<uint64_t>(dtype) << 16U |
+                           static_cast<uint64_t>(root) << 24U |
+                           static_cast<uint64_t>(wire16) << 60U;
     uint64_t mixed = base::derive_seed(small, count);
     for (const uint64_t one : counts) {
       mixed = base::derive_seed(mixed, one);
@@ -79,8 +82,8 @@ struct Call {
   }
 };
 
-/// "all_reduce(sum) float32[1024] "grad.weight"".
+/// "all_reduce(sum) float32[1024] as bf16 "grad.weight"".
 std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
-                     std::string_view name);
+                     std::string_view name, Wire16 wire16 = Wire16::none);
 
 }  // namespace headrace::comm

@@ -88,6 +88,7 @@ void ShmOperation::tell() {
   text.kind = static_cast<uint8_t>(call.kind);
   text.op = static_cast<uint8_t>(call.op);
   text.dtype = static_cast<uint8_t>(call.dtype);
+  text.wire16 = static_cast<uint8_t>(call.wire16);
   text.root = call.root;
   const size_t letters = std::min(call.name.size(), sizeof text.name - 1);
   std::memcpy(text.name, call.name.data(), letters);
@@ -107,7 +108,8 @@ Step ShmOperation::mismatch(int other) {
   const auto describe_of = [&](int rank) {
     const Announcement& text = channel_.announcement(rank, sequence_);
     return describe(static_cast<Kind>(text.kind), static_cast<Op>(text.op),
-                    static_cast<Dtype>(text.dtype), text.count, text.root, text.name);
+                    static_cast<Dtype>(text.dtype), text.count, text.root, text.name,
+                    static_cast<Wire16>(text.wire16));
   };
   error_ = spread_failure(
       channel_, other,

@@ -32,7 +32,7 @@ constexpr size_t kCallBytes = size_t{1} << 30;     // of one system call, at mos
 constexpr size_t kStepBytes = size_t{128} << 10;
 constexpr size_t kAheadBytes = size_t{256} << 10;
 // Where there are several streams between two ranks, bytes go to them in turns of this size.
-constexpr size_t kStripeBytes = size_t{64} << 10;
+constexpr size_t kStripeBytes = size_t{128} << 10;
 
 TcpHeader header_of(const Call& part, uint64_t sequence) {
   const Call& call = part.as_told();
@@ -43,6 +43,7 @@ TcpHeader header_of(const Call& part, uint64_t sequence) {
   header.kind = static_cast<uint8_t>(call.kind);
   header.op = static_cast<uint8_t>(call.op);
   header.dtype = static_cast<uint8_t>(call.dtype);
+  header.wire16 = static_cast<uint8_t>(call.wire16);
   header.root = call.root;
   std::memcpy(header.name, call.name.data(), std::min(call.name.size(), sizeof header.name - 1));
   return header;
@@ -53,11 +54,13 @@ std::string describe(const TcpHeader& header) {
   ended.name[sizeof ended.name - 1] = '\0';
   if (header.kind > static_cast<uint8_t>(Kind::scatter) ||
       header.op > static_cast<uint8_t>(Op::bxor) ||
-      header.dtype > static_cast<uint8_t>(Dtype::boolean)) {
+      header.dtype > static_cast<uint8_t>(Dtype::boolean) ||
+      header.wire16 > static_cast<uint8_t>(Wire16::bf16)) {
     return "something that this version does not know";
   }
   return describe(static_cast<Kind>(header.kind), static_cast<Op>(header.op),
-                  static_cast<Dtype>(header.dtype), header.count, header.root, ended.name);
+                  static_cast<Dtype>(header.dtype), header.count, header.root, ended.name,
+                  static_cast<Wire16>(header.wire16));
 }
 
 /// A system call's list of pieces.

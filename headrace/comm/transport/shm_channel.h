@@ -38,7 +38,7 @@ struct Announcement {
   uint8_t kind;
   uint8_t op;
   uint8_t dtype;
-  uint8_t unused;
+  uint8_t wire16;
   int32_t root;
   char name[104];  // cut off, with a zero at the end
 };

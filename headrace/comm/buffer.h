@@ -17,6 +17,14 @@ enum class Op : uint8_t { sum, average, min, max, product, band, bor, bxor };
 
 HR_API std::string_view op_name(Op op);
 
+/// Type in which a reduction of 32-bit floats travels. With one of 16 bits each contribution is
+/// rounded to it once, the sum is made in 32 bits in the order of the fixed tree, and the result,
+/// scaled, is rounded once: the same bits on all ranks, whatever carries them. What a node with
+/// several ranks has put together goes to other nodes in 32 bits.
+enum class Wire16 : uint8_t { none, f16, bf16 };
+
+HR_API std::string_view wire16_name(Wire16 wire16);
+
 /// Memory that a collective reads and writes; borrowed until its Work is done.
 struct Buffer {
   void* data = nullptr;

@@ -94,6 +94,11 @@ Result<void> check(const Config& config) {
                     "at most {}",
                     config.rank, config.world_size, kNodeRanksMax)};
   }
+  if (config.streams < 1 || config.streams > TcpLinks::kStreamsMax) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("comm: {} streams between two ranks; there may be 1 to {}",
+                             config.streams, TcpLinks::kStreamsMax)};
+  }
   return {};
 }
 
@@ -136,7 +141,7 @@ Result<std::unique_ptr<SetTransport>> Context::State::make_transport(
     return std::unique_ptr<SetTransport>(
         std::make_unique<ShmTransport>(std::move(means.mapping), *std::move(channel)));
   }
-  HR_TRY(auto links, TcpLinks::make(rank, std::move(means.connections)));
+  HR_TRY(auto links, TcpLinks::make(rank, std::move(means.connections), config.streams));
   std::vector<int> node_of;
   for (const int one : world_ranks) {
     node_of.push_back(topology.node_of[static_cast<size_t>(one)]);
@@ -168,6 +173,7 @@ Result<std::unique_ptr<ProcessSet>> Context::State::make_set(Means means,
   state->rank = rank;
   state->spin = spin;
   state->timeout = config.timeout;
+  state->wire16 = config.wire16;
   progress->add(state->queue);
   return std::make_unique<ProcessSet>(std::move(state));
 }
@@ -277,8 +283,9 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
   means.memory = !tcp || state->has_memory(all) ? channel : nullptr;
   if (tcp) {
     HR_TRY(state->network, join_network(config, store, meeting, events_of(progress, bells)));
-    HR_TRY(means.connections, state->network->connect(means.set, all, config.rank,
-                                                      base::Deadline::in(config.init_timeout)));
+    HR_TRY(means.connections,
+           state->network->connect(means.set, all, config.rank,
+                                   base::Deadline::in(config.init_timeout), config.streams));
   }
   if (!tcp && config.world_size > 1) {
     HR_TRY(state->network, open_mailbox(config, meeting, events_of(progress, bells)));
@@ -395,8 +402,8 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
     good = memory.ok() ? Result<void>() : memory.error();
   }
   if (color >= 0 && connects && good.ok()) {
-    auto connections =
-        state.network->connect(means.set, world_ranks, rank, base::Deadline::in(kConnectMost));
+    auto connections = state.network->connect(
+        means.set, world_ranks, rank, base::Deadline::in(kConnectMost), state.config.streams);
     good = connections.ok() ? Result<void>() : connections.error();
     means.connections = connections.ok() ? *std::move(connections) : std::vector<base::Fd>();
   }

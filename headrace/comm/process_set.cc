@@ -118,6 +118,9 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
     call.op = Op::sum;
     call.postscale /= ranks;
   }
+  if (call.dtype == Dtype::f32 && is_reduction(call.kind)) {
+    call.wire16 = options.wire16.value_or(wire16);
+  }
   if (options.blocking && queue->driving().try_lock()) {
     return drive(std::move(call), options, {});
   }
@@ -186,7 +189,9 @@ Work ProcessSet::State::reduce_now(const QuickReduce& what, const Options& optio
 Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options) {
   if (is_reducible(in.dtype, op) && fits(in.dtype, in, in.count) && fits(in.dtype, out, in.count))
       [[likely]] {
-    if (options.blocking && options.name.empty() && options.prescale == 1.0 &&
+    const bool as_it_is =
+        in.dtype != Dtype::f32 || options.wire16.value_or(state_->wire16) == Wire16::none;
+    if (options.blocking && as_it_is && options.name.empty() && options.prescale == 1.0 &&
         !state_->mark.forked() && state_->queue->driving().try_lock()) {
       const bool average = op == Op::average;
       return state_->reduce_now(

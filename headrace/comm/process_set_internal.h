@@ -25,6 +25,7 @@ struct ProcessSet::State {
   int rank = 0;
   SpinBudget spin;
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
+  Wire16 wire16 = Wire16::none;
 
   Work submit(Call&& call, const Options& options);
   /// An all_reduce that nobody names, on this thread, which has locked `driving`.

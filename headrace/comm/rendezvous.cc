@@ -19,7 +19,7 @@ namespace headrace::comm {
 namespace {
 
 // Raised when what ranks say to one another changes; ranks of different numbers refuse to meet.
-constexpr int64_t kProtocol = 3;
+constexpr int64_t kProtocol = 4;
 // Rank 0 waits that much shorter than the others, so that they hear from it who did not come.
 constexpr base::Micros kAnswerTime = std::chrono::seconds(5);
 
@@ -34,6 +34,8 @@ Json settings_of(const Config& config) {
                        {"transport", std::string(transport_name(config.transport))},
                        {"hb_ms", int64_t{config.hb_ms.count()}},
                        {"hb_miss", config.hb_miss},
+                       {"streams", config.streams},
+                       {"wire16", std::string(wire16_name(config.wire16))},
                        {"secured", config.secret != nullptr}});
 }
 

@@ -9,6 +9,7 @@
 #include "headrace/comm/algo/shm_small_internal.h"
 #include "headrace/comm/set_queue_internal.h"
 #include "headrace/comm/shm_transport_internal.h"
+#include "headrace/comm/wire16_operation_internal.h"
 
 namespace headrace::comm {
 
@@ -145,7 +146,7 @@ Step SetQueue::step() {
     if (current_ == nullptr) {
       return Step::done;
     }
-    operation_ = transport_->start(current_->call);
+    operation_ = start_operation(*transport_, current_->call, scratch_);
   }
   const Step step = operation_->step();
   if (step == Step::done) {
@@ -188,7 +189,9 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
                                 bool announced, uint64_t& sequence,
                                 std::shared_ptr<WorkState>& late) {
   const auto bytes = one_piece_bytes(call);
-  ShmTransport* const shared = announced ? transport_->shared_memory() : takes_now(bytes);
+  ShmTransport* const shared = announced                     ? transport_->shared_memory()
+                               : call.wire16 == Wire16::none ? takes_now(bytes)
+                                                             : nullptr;
   if (shared == nullptr) {
     return Now::not_begun;
   }
@@ -252,9 +255,10 @@ std::optional<Error> SetQueue::failure_of_current() {
   const int missing = operation_->missing();
   const auto text = [&work] {
     const Call& call = work.call;
-    return fmt::format("comm: {} (operation {})",
-                       describe(call.kind, call.op, call.dtype, call.count, call.root, call.name),
-                       work.sequence);
+    return fmt::format(
+        "comm: {} (operation {})",
+        describe(call.kind, call.op, call.dtype, call.count, call.root, call.name, call.wire16),
+        work.sequence);
   };
   if (missing >= 0 && closed(missing)) {
     // What it has put before closing is seen by the step after this look.

@@ -145,6 +145,7 @@ class SetQueue {
 
   TryMutex driving_;  // before mutex_
   std::shared_ptr<WorkState> current_ HR_GUARDED_BY(driving_);
+  std::vector<std::byte> scratch_ HR_GUARDED_BY(driving_);  // of operations in 16 bits
   std::unique_ptr<Operation> operation_ HR_GUARDED_BY(driving_);
   int closed_seen_ HR_GUARDED_BY(driving_) = -1;  // a closed rank that the operation waited for
 

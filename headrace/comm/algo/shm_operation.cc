@@ -73,7 +73,8 @@ bool ShmOperation::may_write() {
 void ShmOperation::tell() {
   const Call& call = call_->as_told();
   channel_.announcement(channel_.rank(), sequence_)
-      .write(sequence_, call.kind, call.op, call.dtype, call.root, call.count, call.name);
+      .write(sequence_, call.kind, call.op, call.dtype, call.root, call.count, call.wire16,
+             call.name);
 }
 
 Step ShmOperation::look_at(int other) {
@@ -89,7 +90,8 @@ Step ShmOperation::mismatch(int other) {
   const auto describe_of = [&](int rank) {
     const Announcement& text = channel_.announcement(rank, sequence_);
     return describe(static_cast<Kind>(text.kind), static_cast<Op>(text.op),
-                    static_cast<Dtype>(text.dtype), text.count, text.root, text.name);
+                    static_cast<Dtype>(text.dtype), text.count, text.root, text.name,
+                    static_cast<Wire16>(text.wire16));
   };
   error_ = spread_failure(
       channel_, other,

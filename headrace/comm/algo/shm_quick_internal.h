@@ -7,7 +7,7 @@
 
 namespace headrace::comm {
 
-/// An all_reduce without a name and without a scale on the contributions.
+/// An all_reduce without a name and without a scale on the contributions, which travel as they are.
 struct QuickReduce {
   Op op = Op::sum;  ///< not average
   Dtype dtype = Dtype::f32;

@@ -23,6 +23,7 @@ class ShmSmall : public ShmOperation {
 
  private:
   void put();
+  void put_parts(std::byte* to);
   void take();
   bool waits_for(int other) const;
   bool waits_for_all() const;

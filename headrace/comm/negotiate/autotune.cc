@@ -190,8 +190,8 @@ std::optional<Tuned> Autotuner::winner_before() const {
   const int64_t fusion = json.ok() ? json->get_integer("fusion_bytes", -1) : -1;
   const int64_t cycle = json.ok() ? json->get_integer("cycle_time_us", -1) : -1;
   if (fusion < 0 || cycle < 0) {
-    base::log_warning(fmt::format("comm: autotune: {} cannot be read and is not used",
-                                  winner_file()));
+    base::log_warning(
+        fmt::format("comm: autotune: {} cannot be read and is not used", winner_file()));
     return std::nullopt;
   }
   return Tuned{static_cast<uint64_t>(fusion), std::chrono::microseconds(cycle)};

@@ -36,12 +36,13 @@ struct ShmGeometry {
 /// What a rank says of its operation, for those who find that theirs is another.
 struct Announcement {
   void write(uint64_t number, Kind what, Op how, Dtype of, int from, uint64_t elements,
-             std::string_view called) {
+             Wire16 travels, std::string_view called) {
     sequence = number;
     count = elements;
     kind = static_cast<uint8_t>(what);
     op = static_cast<uint8_t>(how);
     dtype = static_cast<uint8_t>(of);
+    wire16 = static_cast<uint8_t>(travels);
     root = from;
     const size_t letters = called.copy(name, sizeof name - 1);
     name[letters] = '\0';
@@ -52,7 +53,7 @@ struct Announcement {
   uint8_t kind;
   uint8_t op;
   uint8_t dtype;
-  uint8_t unused;
+  uint8_t wire16;
   int32_t root;
   char name[104];  // cut off, with a zero at the end
 };

@@ -132,6 +132,7 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
   call.postscale = options.postscale;
   if (call.op == Op::average) {
     call.op = Op::sum;
+    call.averages = true;
     call.postscale /= ranks;
   }
   const auto limit = options.timeout.value_or(timeout);

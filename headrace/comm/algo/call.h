@@ -48,6 +48,7 @@ struct Call {
   std::vector<uint64_t> recv_counts;  ///< all_to_all
   double prescale = 1.0;
   double postscale = 1.0;  ///< with the 1/n of `average` in it
+  bool averages = false;   ///< `op` was average, and is sum
   std::string name;
   /// Type of the results of a reduction, where it is not `dtype`: f32 for a node's part of a sum of
   /// 16-bit floats. Only reduce in one piece and reduce_scatter know it.
@@ -57,6 +58,7 @@ struct Call {
   uint32_t part = 0;
 
   Dtype result_dtype() const { return out_dtype.value_or(dtype); }
+  Op op_as_told() const { return averages ? Op::average : op; }
   const Call& as_told() const { return told != nullptr ? *told : *this; }
 
   /// What must be equal on all ranks, mixed into 64 bits.
@@ -64,7 +66,7 @@ struct Call {
     if (told != nullptr) {
       return base::derive_seed(told->fingerprint(), part);
     }
-    const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
+    const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op_as_told()) << 8U |
                            static_cast<uint64_t>(dtype) << 16U | static_cast<uint64_t>(root) << 24U;
     uint64_t mixed = base::derive_seed(small, count);
     for (const uint64_t one : counts) {
@@ -77,5 +79,10 @@ struct Call {
 /// "all_reduce(sum) float32[1024] "grad.weight"".
 std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
                      std::string_view name);
+
+/// What two ranks do differently, by their descriptions: what only the fingerprints tell apart,
+/// too.
+std::string describe_difference(uint64_t sequence, std::string_view one, int one_rank,
+                                std::string_view other, int other_rank);
 
 }  // namespace headrace::comm

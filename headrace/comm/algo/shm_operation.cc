@@ -86,7 +86,7 @@ void ShmOperation::tell() {
   text.sequence = sequence_;
   text.count = call.count;
   text.kind = static_cast<uint8_t>(call.kind);
-  text.op = static_cast<uint8_t>(call.op);
+  text.op = static_cast<uint8_t>(call.op_as_told());
   text.dtype = static_cast<uint8_t>(call.dtype);
   text.root = call.root;
   const size_t letters = std::min(call.name.size(), sizeof text.name - 1);
@@ -103,19 +103,23 @@ Step ShmOperation::look_at(int other) {
   return flag == flag_before_ ? Step::stuck : mismatch(other);
 }
 
+std::string ShmOperation::description_of(int rank) const {
+  const Announcement& text = channel_.announcement(rank, sequence_);
+  return describe(static_cast<Kind>(text.kind), static_cast<Op>(text.op),
+                  static_cast<Dtype>(text.dtype), text.count, text.root, text.name);
+}
+
 Step ShmOperation::mismatch(int other) {
-  const auto describe_of = [&](int rank) {
-    const Announcement& text = channel_.announcement(rank, sequence_);
-    return describe(static_cast<Kind>(text.kind), static_cast<Op>(text.op),
-                    static_cast<Dtype>(text.dtype), text.count, text.root, text.name);
-  };
+  return fail(other, describe_difference(sequence_, description_of(channel_.rank()),
+                                         channel_.rank(), description_of(other), other));
+}
+
+Step ShmOperation::fail(int other, const std::string& difference) {
   error_ = spread_failure(
       channel_, other,
-      {Errc::mismatch,
-       fmt::format("comm: operation {} is {} on rank {} and {} on rank {}; all ranks of a process "
-                   "set must call the same operations in the same order",
-                   sequence_, describe_of(channel_.rank()), channel_.rank(), describe_of(other),
-                   other)});
+      {Errc::mismatch, fmt::format("comm: {}; all ranks of a process set must call the same "
+                                   "operations in the same order",
+                                   difference)});
   return Step::failed;
 }
 

@@ -33,8 +33,9 @@ namespace {
 
 /// Memory with a descriptor and no name. A container's filter may know no memfd; a file without a
 /// name in /dev/shm is the same, but for the size that the container gives that folder.
-Fd anonymous_memory(const std::string& name) {
+Fd anonymous_memory(const std::string& name, bool* is_memfd) {
   Fd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
+  *is_memfd = fd.valid();
   if (!fd.valid() && (errno == EPERM || errno == ENOSYS || errno == EACCES)) {
     const int refused = errno;
     fd = Fd(::open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
@@ -49,16 +50,20 @@ Fd anonymous_memory(const std::string& name) {
 
 Result<ShmSegment> ShmSegment::create(std::string_view name, size_t bytes) {
   const std::string what = fmt::format("making {} bytes of shared memory ({})", bytes, name);
-  Fd fd = anonymous_memory(std::string(name));
+  bool is_memfd = false;
+  Fd fd = anonymous_memory(std::string(name), &is_memfd);
   if (!fd.valid()) {
     return errno_error(errno, what);
   }
   // posix_fallocate sets no errno; it makes the file as long as it needs to be.
   const int failed = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
   if (failed == ENOSPC || failed == ENOMEM) {
-    return Error{Errc::out_of_memory, what +
-                                          ": the memory, or the limit of this control group, "
-                                          "does not suffice; give it more or start fewer ranks"};
+    return Error{Errc::out_of_memory,
+                 what + (is_memfd ? ": the memory, or the limit of this control group, does not "
+                                    "suffice; give it more or start fewer ranks"
+                                  : ": /dev/shm is full, which is used as memfd_create is refused "
+                                    "here; give the container a larger one (--shm-size), or allow "
+                                    "that call")};
   }
   if (failed != 0) {
     return errno_error(failed, what);

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -33,6 +34,7 @@ using testing::run_ranks;
 using testing::sum_of_ranks;
 
 constexpr size_t kCounts[] = {1, 1000, 200'000};
+constexpr int kNoMounts = 90;
 constexpr int kOutOfMemory = 50 + static_cast<int>(Errc::out_of_memory);
 
 /// A number of the environment, for runs by hand.
@@ -162,6 +164,25 @@ TEST_CASE("memory that one rank cannot have is an error of all ranks when they s
     CHECK(codes == std::vector<int>(3, kOutOfMemory));
     CHECK(base::system_clock().monotonic() - start < seconds(40));  // told, not waited for in vain
   }
+}
+
+TEST_CASE("without memory files a full /dev/shm is an error of all ranks") {
+  const auto codes = run_ranks(
+      2, [](Context&) { return 0; },
+      [&](Config&) {
+        // A place in the file system that only this process sees.
+        if (::unshare(CLONE_NEWNS) != 0 ||
+            ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            ::mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64k") != 0) {
+          ::_exit(kNoMounts);
+        }
+        REQUIRE(testing::refuse_calls({SYS_memfd_create}, EPERM));
+      });
+  if (codes.front() == kNoMounts) {
+    MESSAGE("skipped: no mounts of one's own here, which need root");
+    return;
+  }
+  CHECK(codes == std::vector<int>(2, kOutOfMemory));
 }
 
 TEST_CASE("the death of a rank while the others start is told to them") {

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
+#include <algorithm>
 #include <utility>
 
 #include "headrace/comm/algo/reduce_kernel.h"
@@ -27,6 +27,8 @@ Error bad(const Call& call, const std::string& what) {
   return {Errc::invalid_argument, fmt::format("comm: {}: {}", kind_name(call.kind), what)};
 }
 
+constexpr uint64_t kCountMax = uint64_t{1} << 56;  // its bytes can be counted
+
 /// What is wrong with `buffer`.
 Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffer, uint64_t count) {
   if (buffer.dtype != call.dtype) {
@@ -36,6 +38,9 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
   if (buffer.count != count) {
     return bad(call,
                fmt::format("{} has {} elements, it must have {}", which, buffer.count, count));
+  }
+  if (count > kCountMax) {
+    return bad(call, fmt::format("{} has {} elements, more than there can be", which, count));
   }
   if (buffer.data == nullptr && count > 0) {
     return bad(call, fmt::format("{} has no memory", which));
@@ -47,7 +52,8 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
 
 /// `count` and `dtype` of a buffer are what they must be.
 bool fits(Dtype dtype, const ConstBuffer& buffer, uint64_t count) {
-  return buffer.dtype == dtype && buffer.count == count && (buffer.data != nullptr || count == 0) &&
+  return buffer.dtype == dtype && buffer.count == count && count <= kCountMax &&
+         (buffer.data != nullptr || count == 0) &&
          (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0;
 }
 
@@ -59,8 +65,25 @@ Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer
   return buffer_error(call, which, buffer, count);
 }
 
+/// A buffer that is only copied may begin anywhere.
+Result<void> check_bytes(const Call& call, const char* which, const ConstBuffer& buffer) {
+  if (buffer.count <= kCountMax && (buffer.data != nullptr || buffer.count == 0)) {
+    return {};
+  }
+  return buffer_error(call, which, buffer, buffer.count);
+}
+
+/// More than there can be, if one of them or their sum is.
 uint64_t sum_of(std::span<const uint64_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  uint64_t sum = 0;
+  for (const uint64_t one : counts) {
+    sum = std::min(sum + std::min(one, kCountMax + 1), kCountMax + 1);
+  }
+  return sum;
+}
+
+uint64_t times(uint64_t count, size_t ranks) {
+  return std::min(count, kCountMax + 1) * static_cast<uint64_t>(ranks);
 }
 
 Work failed_work(Call call, Error error) {
@@ -116,6 +139,7 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
   call.postscale = options.postscale;
   if (call.op == Op::average) {
     call.op = Op::sum;
+    call.averages = true;
     call.postscale /= ranks;
   }
   if (call.dtype == Dtype::f32 && is_reduction(call.kind)) {
@@ -176,6 +200,7 @@ Work ProcessSet::State::reduce_now(const QuickReduce& what, const Options& optio
   Call call;
   call.kind = Kind::all_reduce;
   call.op = what.op;
+  call.averages = what.averages;
   call.dtype = what.dtype;
   call.in = what.in;
   call.out = what.out;
@@ -196,6 +221,7 @@ Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& op
       const bool average = op == Op::average;
       return state_->reduce_now(
           {.op = average ? Op::sum : op,
+           .averages = average,
            .dtype = in.dtype,
            .in = in.bytes(),
            .out = out.bytes(),
@@ -232,7 +258,9 @@ Work ProcessSet::reduce(ConstBuffer in, Buffer out, int root, Op op, const Optio
 Work ProcessSet::broadcast(Buffer inout, int root, const Options& options) {
   Call call = call_of(Kind::broadcast, inout, inout);
   call.root = root;
-  return state_->submit(std::move(call), options);
+  Result<void> good = check_bytes(call, "the buffer", inout);
+  return good.ok() ? state_->submit(std::move(call), options)
+                   : failed_work(std::move(call), std::move(good).error());
 }
 
 Work ProcessSet::all_gather(ConstBuffer in, Buffer out, const Options& options) {
@@ -321,9 +349,9 @@ Work ProcessSet::gather(ConstBuffer in, Buffer out, int root, const Options& opt
   Call call = call_of(Kind::gather, in, out);
   call.root = root;
   call.counts.assign(state_->world_ranks.size(), in.count);
-  Result<void> good;
-  if (root == rank()) {
-    good = check_buffer(call, "out", out, in.count * call.counts.size());
+  Result<void> good = check_bytes(call, "in", in);
+  if (good.ok() && root == rank()) {
+    good = check_buffer(call, "out", out, times(in.count, call.counts.size()));
   }
   return good.ok() ? state_->submit(std::move(call), options)
                    : failed_work(std::move(call), std::move(good).error());
@@ -335,9 +363,9 @@ Work ProcessSet::scatter(ConstBuffer in, Buffer out, int root, const Options& op
   call.dtype = out.dtype;
   call.count = out.count;
   call.counts.assign(state_->world_ranks.size(), out.count);
-  Result<void> good;
-  if (root == rank()) {
-    good = check_buffer(call, "in", in, out.count * call.counts.size());
+  Result<void> good = check_bytes(call, "out", out);
+  if (good.ok() && root == rank()) {
+    good = check_buffer(call, "in", in, times(out.count, call.counts.size()));
   }
   return good.ok() ? state_->submit(std::move(call), options)
                    : failed_work(std::move(call), std::move(good).error());

@@ -255,10 +255,10 @@ std::optional<Error> SetQueue::failure_of_current() {
   const int missing = operation_->missing();
   const auto text = [&work] {
     const Call& call = work.call;
-    return fmt::format(
-        "comm: {} (operation {})",
-        describe(call.kind, call.op, call.dtype, call.count, call.root, call.name, call.wire16),
-        work.sequence);
+    return fmt::format("comm: {} (operation {})",
+                       describe(call.kind, call.op_as_told(), call.dtype, call.count, call.root,
+                                call.name, call.wire16),
+                       work.sequence);
   };
   if (missing >= 0 && closed(missing)) {
     // What it has put before closing is seen by the step after this look.

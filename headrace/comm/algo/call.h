@@ -53,6 +53,7 @@ struct Call {
   std::vector<uint64_t> out_offsets = {};
   double prescale = 1.0;
   double postscale = 1.0;  ///< with the 1/n of `average` in it
+  bool averages = false;   ///< `op` was average, and is sum
   std::string name;
   /// Type of the results of a reduction, where it is not `dtype`: f32 for a node's part of a sum of
   /// 16-bit floats. Only reduce in one piece and reduce_scatter know it.
@@ -64,6 +65,7 @@ struct Call {
 
   Dtype result_dtype() const { return out_dtype.value_or(dtype); }
   const Call& as_told() const { return told != nullptr ? told->as_told() : *this; }
+  Op op_as_told() const { return averages ? Op::average : op; }
 
   /// That of a call without `counts`.
   static uint64_t fingerprint_of(Kind kind, Op op, Dtype dtype, int root, uint64_t count,
@@ -79,7 +81,7 @@ struct Call {
     if (told != nullptr) {
       return base::derive_seed(told->fingerprint(), part);
     }
-    uint64_t mixed = fingerprint_of(kind, op, dtype, root, count, wire16);
+    uint64_t mixed = fingerprint_of(kind, op_as_told(), dtype, root, count, wire16);
     for (const uint64_t one : counts) {
       mixed = base::derive_seed(mixed, one);
     }
@@ -90,5 +92,10 @@ struct Call {
 /// "all_reduce(sum) float32[1024] as bf16 "grad.weight"".
 std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root, std::string_view name,
                      Wire16 wire16 = Wire16::none);
+
+/// What two ranks do differently, by their descriptions: what only the fingerprints tell apart,
+/// too.
+std::string describe_difference(uint64_t sequence, std::string_view one, int one_rank,
+                                std::string_view other, int other_rank);
 
 }  // namespace headrace::comm

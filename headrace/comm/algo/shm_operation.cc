@@ -73,8 +73,8 @@ bool ShmOperation::may_write() {
 void ShmOperation::tell() {
   const Call& call = call_->as_told();
   channel_.announcement(channel_.rank(), sequence_)
-      .write(sequence_, call.kind, call.op, call.dtype, call.root, call.count, call.wire16,
-             call.name);
+      .write(sequence_, call.kind, call.op_as_told(), call.dtype, call.root, call.count,
+             call.wire16, call.name);
 }
 
 Step ShmOperation::look_at(int other) {
@@ -86,20 +86,24 @@ Step ShmOperation::look_at(int other) {
   return flag == flag_before_ ? Step::stuck : mismatch(other);
 }
 
+std::string ShmOperation::description_of(int rank) const {
+  const Announcement& text = channel_.announcement(rank, sequence_);
+  return describe(static_cast<Kind>(text.kind), static_cast<Op>(text.op),
+                  static_cast<Dtype>(text.dtype), text.count, text.root, text.name,
+                  static_cast<Wire16>(text.wire16));
+}
+
 Step ShmOperation::mismatch(int other) {
-  const auto describe_of = [&](int rank) {
-    const Announcement& text = channel_.announcement(rank, sequence_);
-    return describe(static_cast<Kind>(text.kind), static_cast<Op>(text.op),
-                    static_cast<Dtype>(text.dtype), text.count, text.root, text.name,
-                    static_cast<Wire16>(text.wire16));
-  };
+  return fail(other, describe_difference(sequence_, description_of(channel_.rank()),
+                                         channel_.rank(), description_of(other), other));
+}
+
+Step ShmOperation::fail(int other, const std::string& difference) {
   error_ = spread_failure(
       channel_, other,
-      {Errc::mismatch,
-       fmt::format("comm: operation {} is {} on rank {} and {} on rank {}; all ranks of a process "
-                   "set must call the same operations in the same order",
-                   sequence_, describe_of(channel_.rank()), channel_.rank(), describe_of(other),
-                   other)});
+      {Errc::mismatch, fmt::format("comm: {}; all ranks of a process set must call the same "
+                                   "operations in the same order",
+                                   difference)});
   return Step::failed;
 }
 

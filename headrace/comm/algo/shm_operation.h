@@ -50,6 +50,9 @@ class ShmOperation : public Operation {
   /// The flag of `other` is there and is ours. moved: yes. stuck: not yet. failed: another one.
   Step look_at(int other);
   Step mismatch(int other);
+  /// The same error on all ranks, with what this rank and `other` do differently.
+  Step fail(int other, const std::string& difference);
+  std::string description_of(int rank) const;
 
   const Call& call() const { return *call_; }
 

@@ -35,11 +35,12 @@ bool try_quick(const QuickReduce& what, const ShmChannel& channel, ShmSetState& 
   const uint64_t sequence = state.sequence;
   const int rank = channel.rank();
   const size_t bytes = what.count * dtype_bytes(what.dtype);
-  const uint64_t flag = flag_of(
-      Call::fingerprint_of(Kind::all_reduce, what.op, what.dtype, 0, what.count, Wire16::none),
-      sequence);
+  const Op told = what.averages ? Op::average : what.op;
+  const uint64_t flag =
+      flag_of(Call::fingerprint_of(Kind::all_reduce, told, what.dtype, 0, what.count, Wire16::none),
+              sequence);
   channel.announcement(rank, sequence)
-      .write(sequence, Kind::all_reduce, what.op, what.dtype, 0, what.count, Wire16::none, {});
+      .write(sequence, Kind::all_reduce, told, what.dtype, 0, what.count, Wire16::none, {});
   // Close before the flag: whoever looks for it takes the line away in between.
   if (bytes > 0) {
     std::memcpy(piece(channel, rank, sequence, bytes), what.in, bytes);

@@ -9,7 +9,8 @@ namespace headrace::comm {
 
 /// An all_reduce without a name and without a scale on the contributions, which travel as they are.
 struct QuickReduce {
-  Op op = Op::sum;  ///< not average
+  Op op = Op::sum;        ///< not average
+  bool averages = false;  ///< it was average: what is told and compared
   Dtype dtype = Dtype::f32;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;

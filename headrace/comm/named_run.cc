@@ -141,6 +141,7 @@ Result<void> NamedSet::State::run_response(const Response& response) {
     case Response::What::fail:
       for (const ReadyTensor& tensor : response.tensors) {
         if (const auto ours = take_pending(tensor->name)) {
+          record_ended(*ours, false);
           ours->complete(*response.error);
         }
       }
@@ -151,6 +152,7 @@ Result<void> NamedSet::State::run_response(const Response& response) {
   for (const ReadyTensor& tensor : response.tensors) {
     ours.push_back(take_pending(tensor->name));
   }
+  record_started(ours);
   Result<void> good;
   if (response.tensors.size() == 1) {
     trace.activity(response, transfer_name(response.tensors.front()->any().kind));
@@ -164,6 +166,7 @@ Result<void> NamedSet::State::run_response(const Response& response) {
   }
   for (const NamedPending& one : ours) {
     if (one != nullptr) {
+      record_ended(*one, good.ok());
       one->complete(good);
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
+#include "headrace/comm/named_set_internal.h"
 #include "headrace/comm/named_trace_internal.h"
 
 namespace headrace::comm {
@@ -79,6 +80,34 @@ void NamedTrace::done(const Response& response) {
       const Request& request = tensor->any();
       timeline_->end(tensor->name, now(), dtype_name(request.dtype), shape_text(request.shape));
     }
+  }
+}
+
+void NamedSet::State::record_submitted(NamedState& state) {
+  const NamedTensor& tensor = *state.call.tensor;
+  const Request& request = tensor.request;
+  state.number = flight->next();
+  flight->ring().submitted(*state.number,
+                           {flight_what(request.kind, request.op, request.dtype),
+                            request.elements() * dtype_bytes(request.dtype), tensor.name},
+                           now());
+}
+
+void NamedSet::State::record_started(const std::vector<NamedPending>& ours) {
+  const base::Micros at = now();
+  for (const NamedPending& one : ours) {
+    if (one != nullptr) {
+      flight->ring().started(*one->number, Algorithm::unknown, at);
+    }
+  }
+  if (ours.size() > 1) {
+    metrics->fused(ours.size());
+  }
+}
+
+void NamedSet::State::record_ended(const NamedState& state, bool good) {
+  if (state.number) {  // a join has none
+    flight->ring().ended(*state.number, good ? FlightState::done : FlightState::failed, now());
   }
 }
 

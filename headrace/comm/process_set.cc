@@ -90,6 +90,7 @@ ProcessSet::~ProcessSet() {
 }
 
 int ProcessSet::rank() const { return state_->rank; }
+uint64_t ProcessSet::id() const { return state_->id; }
 int ProcessSet::size() const { return static_cast<int>(state_->world_ranks.size()); }
 std::span<const int> ProcessSet::world_ranks() const { return state_->world_ranks; }
 
@@ -106,6 +107,7 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
   if (!options.name.empty()) {
     call.name = options.name;
   }
+  call.negotiates = options.negotiates;
   call.prescale = options.prescale;
   call.postscale = options.postscale;
   if (call.op == Op::average) {

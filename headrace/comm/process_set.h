@@ -30,6 +30,8 @@ struct Options {
   bool blocking = false;
   /// `blocking` for this long at most; what is not done by then goes on without this thread.
   std::optional<std::chrono::milliseconds> blocking_limit = {};
+  /// Not the user's: ranks that agree on what to do. Metrics count it apart.
+  bool negotiates = false;
 };
 
 /// An ordered subset of the ranks with operations of its own. All its ranks submit the same
@@ -50,6 +52,7 @@ class HR_API ProcessSet {
   int rank() const;  ///< this process among `world_ranks()`
   int size() const;
   std::span<const int> world_ranks() const;
+  uint64_t id() const;  ///< the same on all ranks, of this set alone
 
   /// out = op over all contributions, on all ranks. `in` and `out` are the same or do not overlap.
   Work all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options = {});

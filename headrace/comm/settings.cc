@@ -12,7 +12,7 @@ namespace headrace::comm {
 namespace {
 
 constexpr std::string_view kPrefix = "HEADRACE_COMM_";
-constexpr std::string_view kKnown = "TIMEOUT_MS, HB_MS, HB_MISS, IFACE and TRANSPORT";
+constexpr std::string_view kKnown = "TIMEOUT_MS, HB_MS, HB_MISS, IFACE, TRANSPORT and FLIGHT_DIR";
 
 Result<int64_t> positive(const std::string& name, const std::string& value) {
   int64_t number = 0;
@@ -31,6 +31,8 @@ Result<void> read_one(const std::string& name, const std::string& value, Config*
     HR_TRY(config->transport, transport_of_name(value), name);
   } else if (field == "IFACE") {
     config->iface = value;
+  } else if (field == "FLIGHT_DIR") {
+    config->flight_folder = value;
   } else if (field == "TIMEOUT_MS") {
     HR_TRY(const int64_t number, positive(name, value));
     config->timeout = std::chrono::milliseconds(number);

@@ -52,6 +52,7 @@ struct Call {
   /// Type of the results of a reduction, where it is not `dtype`: f32 for a node's part of a sum of
   /// 16-bit floats. Only reduce in one piece and reduce_scatter know it.
   std::optional<Dtype> out_dtype = {};
+  bool negotiates = false;  ///< Options::negotiates
   /// A part of another call: which one the ranks compare and name, and which part of it this is.
   const Call* told = nullptr;
   uint32_t part = 0;
@@ -73,6 +74,13 @@ struct Call {
     return mixed;
   }
 };
+
+/// What `rank` of the set puts in, and what it gets.
+struct MovedBytes {
+  uint64_t in = 0;
+  uint64_t out = 0;
+};
+MovedBytes moved_bytes_of(const Call& call, int rank);
 
 /// "all_reduce(sum) float32[1024] "grad.weight"".
 std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,

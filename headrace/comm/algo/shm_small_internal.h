@@ -16,6 +16,9 @@ class ShmSmall : public ShmOperation {
   ShmSmall(const Call& call, ShmChannel& channel, ShmSetState& state, size_t bytes,
            bool rings_later = false);
   Step step() override;
+  Algorithm algorithm() const override {
+    return inline_ ? Algorithm::inline_line : Algorithm::one_shot;
+  }
   /// It has not ended at once: whoever goes on with it does not know of rings_later.
   void ring_itself() { rings_later_ = false; }
 

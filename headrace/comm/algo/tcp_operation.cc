@@ -85,6 +85,7 @@ class TcpOperation : public Operation {
  public:
   TcpOperation(const Call& call, const TcpGroup& group, TcpLinks& links, TcpSetState& state);
   Step step() override;
+  Algorithm algorithm() const override { return Algorithm::tcp; }
 
  private:
   struct Lane {

@@ -103,8 +103,10 @@ void NamedSet::State::run() {
     const bool drowsy = !has_incoming;
     is_drowsy = drowsy;
     if (!is_due() && !set->called()) {
+      const Wait wait = begin_wait();
       // What comes in before this thread is seen to sleep changes how long it may.
       set->wait_called(nap_time(), [this, drowsy] { return is_due() || (drowsy && has_incoming); });
+      end_wait(wait);
     }
     is_drowsy = false;
     if (stop) {

@@ -72,6 +72,15 @@ struct NamedSet::State {
   void record_submitted(NamedState& state);
   void record_started(const std::vector<NamedPending>& ours);
   void record_ended(const NamedState& state, bool good);
+  /// Around a sleep until another rank has something to say. It counts as waiting if somebody waits
+  /// for a work meanwhile.
+  struct Wait {
+    size_t kind = 0;
+    int world_rank = -1;
+    base::Micros since{};  // zero: nobody
+  };
+  Wait begin_wait() HR_EXCLUDES(mutex);
+  void end_wait(const Wait& wait) const;
 
   /// Put them among the pending ones, all or none.
   Result<std::vector<NamedWork>> push(std::vector<NamedCall> calls) HR_EXCLUDES(mutex);

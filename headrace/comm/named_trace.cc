@@ -10,6 +10,21 @@ namespace {
 
 base::Micros now() { return base::system_clock().monotonic(); }
 
+size_t counted_kind(NamedKind kind) {
+  switch (kind) {
+    case NamedKind::all_reduce:
+    case NamedKind::adasum: return static_cast<size_t>(Kind::all_reduce);
+    case NamedKind::all_gather: return static_cast<size_t>(Kind::all_gather);
+    case NamedKind::broadcast: return static_cast<size_t>(Kind::broadcast);
+    case NamedKind::all_to_all: return static_cast<size_t>(Kind::all_to_all);
+    case NamedKind::reduce_scatter: return static_cast<size_t>(Kind::reduce_scatter);
+    case NamedKind::barrier: return static_cast<size_t>(Kind::barrier);
+    case NamedKind::add_set:
+    case NamedKind::remove_set: break;
+  }
+  return kCountedKinds - 1;
+}
+
 }  // namespace
 
 void NamedTrace::set_timeline(std::shared_ptr<Timeline> timeline) {
@@ -108,6 +123,28 @@ void NamedSet::State::record_started(const std::vector<NamedPending>& ours) {
 void NamedSet::State::record_ended(const NamedState& state, bool good) {
   if (state.number) {  // a join has none
     flight->ring().ended(*state.number, good ? FlightState::done : FlightState::failed, now());
+  }
+}
+
+NamedSet::State::Wait NamedSet::State::begin_wait() {
+  const auto first = negotiator.waiting() ? negotiator.oldest_wait() : std::nullopt;
+  if (!first) {
+    return {};
+  }
+  {
+    base::MutexLock lock(mutex);
+    const auto found = pending.find(*first->name);
+    if (found != pending.end() && found->second->number) {
+      flight->ring().waits(*found->second->number, first->missing);
+    }
+  }
+  return {counted_kind(first->kind), set->world_ranks()[static_cast<size_t>(first->missing)],
+          doorbell->has_waiters() ? now() : base::Micros{}};
+}
+
+void NamedSet::State::end_wait(const Wait& wait) const {
+  if (wait.since != base::Micros{}) {
+    metrics->waited(wait.kind, wait.world_rank, now() - wait.since);
   }
 }
 

@@ -13,8 +13,8 @@ namespace headrace::comm {
 namespace {
 
 std::string op_label(size_t kind) {
-  return fmt::format("op=\"{}\"", kind == kCountedKinds - 1 ? "negotiation"
-                                                            : kind_name(static_cast<Kind>(kind)));
+  return fmt::format(
+      "op=\"{}\"", kind == kCountedKinds - 1 ? "negotiation" : kind_name(static_cast<Kind>(kind)));
 }
 
 }  // namespace
@@ -82,9 +82,9 @@ void SetTally::flush() {
   for (size_t kind = 0; kind < kCountedKinds; ++kind) {
     const Cell& cell = cells_[kind];
     Flushed& before = flushed_[kind];
-    const Flushed now = {cell.ops.load(std::memory_order_relaxed),
-                         {cell.in.load(std::memory_order_relaxed),
-                          cell.out.load(std::memory_order_relaxed)}};
+    const Flushed now = {
+        cell.ops.load(std::memory_order_relaxed),
+        {cell.in.load(std::memory_order_relaxed), cell.out.load(std::memory_order_relaxed)}};
     if (now.ops != before.ops || now.bytes.in != before.bytes.in ||
         now.bytes.out != before.bytes.out) {
       metrics_->ended(kind, now.ops - before.ops,

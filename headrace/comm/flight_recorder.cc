@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/comm/flight_recorder_internal.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 #include "headrace/base/dtype.h"
 #include "headrace/base/log.h"
 #include "headrace/comm/algo/call.h"
+#include "headrace/comm/flight_recorder_internal.h"
 #include "headrace/comm/negotiate/request.h"
 
 namespace headrace::comm {
@@ -25,8 +24,8 @@ std::string host_name() {
 }
 
 Json json_of(const Error& error) {
-  Json json = Json::object(
-      {{"code", errc_name(error.code())}, {"message", utf8_text(error.message())}});
+  Json json =
+      Json::object({{"code", errc_name(error.code())}, {"message", utf8_text(error.message())}});
   if (error.origin()) {
     json.set("rank", error.origin()->rank);
     json.set("host", error.origin()->host);
@@ -49,17 +48,17 @@ bool SetFlight::set_failure(const Error& error) {
 Json SetFlight::json_of(const FlightEntry& entry) const {
   const auto kind = static_cast<Kind>(entry.kind);
   const auto named = static_cast<NamedKind>(entry.kind);
-  Json one = Json::object(
-      {{"sequence", entry.sequence},
-       {"name", utf8_text(entry.name)},
-       {"kind", is_named_ ? named_kind_name(named) : kind_name(kind)},
-       {"dtype", dtype_name(static_cast<Dtype>(entry.dtype))},
-       {"bytes", entry.bytes},
-       {"state", flight_state_name(entry.state)},
-       {"algorithm", is_named_ ? Json() : Json(algorithm_name(entry.algorithm))},
-       {"submit_us", time_of(entry.submitted)},
-       {"start_us", time_of(entry.started)},
-       {"end_us", time_of(entry.ended)}});
+  Json one =
+      Json::object({{"sequence", entry.sequence},
+                    {"name", utf8_text(entry.name)},
+                    {"kind", is_named_ ? named_kind_name(named) : kind_name(kind)},
+                    {"dtype", dtype_name(static_cast<Dtype>(entry.dtype))},
+                    {"bytes", entry.bytes},
+                    {"state", flight_state_name(entry.state)},
+                    {"algorithm", is_named_ ? Json() : Json(algorithm_name(entry.algorithm))},
+                    {"submit_us", time_of(entry.submitted)},
+                    {"start_us", time_of(entry.started)},
+                    {"end_us", time_of(entry.ended)}});
   if (is_named_ ? is_reduction(named) : is_reduction(kind)) {
     one.set("op", op_name(static_cast<Op>(entry.op)));
   }
@@ -129,7 +128,8 @@ std::string FlightRecorder::text(std::string_view reason) const {
 void FlightRecorder::write(std::string_view reason, uint64_t number) const {
   const base::Path file = options_.folder / fmt::format("headrace-flight-rank{}-pid{}-{}.json",
                                                         options_.rank, ::getpid(), number);
-  Result<void> good = options_.folder.empty() ? Result<void>() : base::make_folders(options_.folder);
+  Result<void> good =
+      options_.folder.empty() ? Result<void>() : base::make_folders(options_.folder);
   if (good.ok()) {
     good = base::replace_file(file, text(reason));
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/comm/flight_ring_internal.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <new>
+
+#include "headrace/comm/flight_ring_internal.h"
 
 namespace headrace::comm {
 
@@ -73,8 +73,7 @@ void FlightRing::waits(uint64_t sequence, int rank) {
 void FlightRing::ended(uint64_t sequence, FlightState how, base::Micros at) {
   uint64_t what = 0;
   if (holds(sequence, &what)) {
-    put(head(sequence)[0],
-        (what & ~uint64_t{0x0F000000}) | progress_of(how, Algorithm::unknown));
+    put(head(sequence)[0], (what & ~uint64_t{0x0F000000}) | progress_of(how, Algorithm::unknown));
     put(rest(sequence)[4], static_cast<uint64_t>(at.count()));
   }
 }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/comm/flight_watch_internal.h"
-
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,6 +9,7 @@
 #include <cerrno>
 
 #include "headrace/base/log.h"
+#include "headrace/comm/flight_watch_internal.h"
 
 namespace headrace::comm {
 
@@ -155,9 +154,10 @@ void FlightWatch::run_tasks() {
     if (files_ < kFilesMost) {
       recorder->write(reason, ++files_);
     } else if (files_++ == kFilesMost) {
-      base::log_warning(fmt::format("comm: this process has written {} files of what it did last, "
-                                    "and writes no more",
-                                    kFilesMost));
+      base::log_warning(
+          fmt::format("comm: this process has written {} files of what it did last, "
+                      "and writes no more",
+                      kFilesMost));
     }
   }
 }

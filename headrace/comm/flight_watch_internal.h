@@ -28,7 +28,8 @@ class FlightWatch {
 
   /// From now on its failures are written, and all it has when SIGUSR2 comes. `takes_signal`: where
   /// that would end the process, take it; who takes it later, has it.
-  void add(std::shared_ptr<FlightRecorder> recorder, bool takes_signal) HR_EXCLUDES(mutex_, threads_);
+  void add(std::shared_ptr<FlightRecorder> recorder, bool takes_signal)
+      HR_EXCLUDES(mutex_, threads_);
   /// What has been asked for is written before.
   void remove(const FlightRecorder* recorder) HR_EXCLUDES(mutex_, threads_);
   /// FlightRecorder::text() of all.
@@ -46,11 +47,11 @@ class FlightWatch {
   std::vector<Task> take_tasks() HR_EXCLUDES(mutex_);
 
   const ForkMark mark_;
-  base::Fd event_;  // the handler writes to it
+  base::Fd event_;       // the handler writes to it
   base::Mutex threads_;  // before the others; held while the thread is started and ended
   base::Mutex writing_;  // before mutex_; held while files are written
   uint64_t files_ HR_GUARDED_BY(writing_) = 0;
-  base::Mutex mutex_;    // leaf
+  base::Mutex mutex_;  // leaf
   std::vector<std::shared_ptr<FlightRecorder>> recorders_ HR_GUARDED_BY(mutex_);
   std::vector<Task> tasks_ HR_GUARDED_BY(mutex_);
   uint32_t signals_seen_ HR_GUARDED_BY(mutex_) = 0;

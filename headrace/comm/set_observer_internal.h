@@ -32,11 +32,11 @@ class SetObserver {
   void submitted(const WorkState& work);
   /// A small one that was over in the call: no clock, and nothing that another core has to see.
   void ended_at_once(const Call& call, uint64_t sequence, bool is_inline) {
-    const MovedBytes bytes = call.kind == Kind::all_reduce ? all_reduce_bytes(call)
-                                                           : moved_bytes_of(call, rank_);
+    const MovedBytes bytes =
+        call.kind == Kind::all_reduce ? all_reduce_bytes(call) : moved_bytes_of(call, rank_);
     tally_.add(counted_kind(call), bytes);
     ring_.ended_at_once(sequence, told_of(call, bytes),
-                                  is_inline ? Algorithm::inline_line : Algorithm::one_shot);
+                        is_inline ? Algorithm::inline_line : Algorithm::one_shot);
   }
   /// A small one that was not: as if it had been submitted and started now.
   void begun_late(const WorkState& work, Algorithm algorithm);
@@ -66,7 +66,8 @@ class SetObserver {
   }
   /// flight_what() in one load.
   static uint32_t what_of(const Call& call) {
-    static_assert(offsetof(Call, kind) == 0 && offsetof(Call, op) == 1 && offsetof(Call, dtype) == 2);
+    static_assert(offsetof(Call, kind) == 0 && offsetof(Call, op) == 1 &&
+                  offsetof(Call, dtype) == 2);
     uint32_t what = 0;
     std::memcpy(&what, &call.kind, sizeof what);
     return what & 0xFFFFFFU;

@@ -74,17 +74,30 @@ void CommMetrics::failed(Errc code) {
   }
 }
 
+SetTally::Flushed SetTally::counted(size_t kind) const {
+  const auto of = [](const Cell& cell) {
+    return Flushed{
+        cell.ops.load(std::memory_order_relaxed),
+        {cell.in.load(std::memory_order_relaxed), cell.out.load(std::memory_order_relaxed)}};
+  };
+  Flushed now = of(cells_[kind]);
+  if (kind == static_cast<size_t>(Kind::all_reduce)) {
+    const Flushed more = of(all_reduces_);
+    now.ops += more.ops;
+    now.bytes.in += more.bytes.in;
+    now.bytes.out += more.bytes.in;
+  }
+  return now;
+}
+
 void SetTally::flush() {
   if (!metrics_->on()) {
     return;
   }
   const base::MutexLock lock(mutex_);
   for (size_t kind = 0; kind < kCountedKinds; ++kind) {
-    const Cell& cell = cells_[kind];
     Flushed& before = flushed_[kind];
-    const Flushed now = {
-        cell.ops.load(std::memory_order_relaxed),
-        {cell.in.load(std::memory_order_relaxed), cell.out.load(std::memory_order_relaxed)}};
+    const Flushed now = counted(kind);
     if (now.ops != before.ops || now.bytes.in != before.bytes.in ||
         now.bytes.out != before.bytes.out) {
       metrics_->ended(kind, now.ops - before.ops,

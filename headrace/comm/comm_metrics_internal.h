@@ -50,25 +50,24 @@ class CommMetrics {
 
 /// What a set has done, for its counters. An atomic addition costs as much as the rest of a small
 /// operation's bookkeeping: it is counted here, where one thread at a time writes, and added to the
-/// board every kBatch operations and whenever somebody asks.
+/// board by flush().
 class SetTally {
  public:
-  static constexpr uint64_t kBatch = 64;
-
   SetTally(std::shared_ptr<CommMetrics> metrics, bool tcp)
       : metrics_(std::move(metrics)), tcp_(tcp) {}
   ~SetTally() { flush(); }
 
-  /// One thread at a time.
+  /// One thread at a time, as add_all_reduce.
   void add(size_t kind, const MovedBytes& bytes) {
     Cell& cell = cells_[kind];
     grow(cell.ops, 1);
     grow(cell.in, bytes.in);
     grow(cell.out, bytes.out);
-    if (++since_flush_ == kBatch) [[unlikely]] {
-      flush();
-      since_flush_ = 0;
-    }
+  }
+  /// One that puts in as much as it gets.
+  void add_all_reduce(uint64_t bytes) {
+    grow(all_reduces_.ops, 1);
+    grow(all_reduces_.in, bytes);
   }
   /// Any thread.
   void flush() HR_EXCLUDES(mutex_);
@@ -87,10 +86,11 @@ class SetTally {
   static void grow(std::atomic<uint64_t>& cell, uint64_t by) {
     cell.store(cell.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }
+  Flushed counted(size_t kind) const;
 
+  Cell all_reduces_;  // of add_all_reduce; `out` is `in`
   const std::shared_ptr<CommMetrics> metrics_;
   const bool tcp_;
-  uint64_t since_flush_ = 0;
   std::array<Cell, kCountedKinds> cells_;
   base::Mutex mutex_;  // leaf
   std::array<Flushed, kCountedKinds> flushed_ HR_GUARDED_BY(mutex_);

@@ -102,7 +102,7 @@ class HR_API Context {
   /// The last 1024 operations of each process set, as JSON: which, since when, how far, and which
   /// rank they wait for. At any time, on any thread. docs/internals/comm.md has its members.
   std::string flight_record() const;
-  /// Bring the counters on the board up to date: of operations that ended at once up to 63 of each
+  /// Bring the counters on the board up to date: of operations that ended at once up to 255 of each
   /// set may be missing there otherwise.
   void flush_metrics() const;
 

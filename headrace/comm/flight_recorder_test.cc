@@ -94,8 +94,7 @@ TEST_CASE("a ring gives back what was put in, with names of every length") {
 TEST_CASE("an operation that ended at once hides what stood in its place before") {
   FlightRing ring;
   ring.submitted(5, {flight_what(1, 0, 10), 4, "old"}, base::Micros(9));
-  ring.ended_at_once(5 + FlightRing::kOperations, {flight_what(1, 0, 10), 8, {}},
-                     Algorithm::inline_line);
+  ring.ended_at_once(5 + FlightRing::kOperations, flight_what(1, 0, 10), 8, Algorithm::inline_line);
   ring.ended(5, FlightState::failed, base::Micros(10));  // too late to be told
   ring.started(5, Algorithm::tcp, base::Micros(10));
   const auto all = ring.read();
@@ -109,67 +108,71 @@ TEST_CASE("an operation that ended at once hides what stood in its place before"
 
 TEST_CASE("the last 1024 operations of a set are there, small and large, with and without names") {
   constexpr int kTimes = 1500;
-  run_thread_ranks(2, [](Config&) {}, [](Context& context) {
-    std::vector<float> small(1, 1.0F);
-    std::vector<float> large(50'000, 1.0F);
-    for (int i = 0; i < kTimes; ++i) {
-      CHECK(sum(context.world(), small, {.blocking = true}).wait().ok());
-    }
-    CHECK(sum(context.world(), large, {.name = "large", .blocking = true}).wait().ok());
-    CHECK(sum(context.world(), small, {.name = "small", .blocking = true}).wait().ok());
-    const Json record = parsed(context.flight_record());
-    CHECK(record.at("rank").integer() == context.world().rank());
-    CHECK(record.at("sets").items().size() == 1);
-    const auto& all = operations(record);
-    REQUIRE(all.size() == FlightRing::kOperations);
-    // With the barrier of init there were kTimes + 3.
-    for (size_t i = 0; i < all.size(); ++i) {
-      CHECK(all[i].at("sequence").integer() == kTimes + 3 - 1024 + static_cast<int64_t>(i));
-      CHECK(all[i].at("state").string() == "done");
-    }
-    const Json& before = all[all.size() - 3];
-    CHECK(before.at("kind").string() == "all_reduce");
-    CHECK(before.at("op").string() == "sum");
-    CHECK(before.at("dtype").string() == "float32");
-    CHECK(before.at("bytes").integer() == 4);
-    CHECK(before.at("name").string().empty());
-    const Json& chunked = all[all.size() - 2];
-    CHECK(chunked.at("name").string() == "large");
-    CHECK(chunked.at("bytes").integer() == 200'000);
-    CHECK(chunked.at("algorithm").string() == "chunked");
-    CHECK(chunked.at("submit_us").integer() <= chunked.at("start_us").integer());
-    CHECK(chunked.at("start_us").integer() <= chunked.at("end_us").integer());
-    CHECK(chunked.at("end_us").integer() <= record.at("now_us").integer());
-    CHECK(all.back().at("name").string() == "small");
-    CHECK(all.back().at("algorithm").string() == "inline");
-  });
+  run_thread_ranks(
+      2, [](Config&) {},
+      [](Context& context) {
+        std::vector<float> small(1, 1.0F);
+        std::vector<float> large(50'000, 1.0F);
+        for (int i = 0; i < kTimes; ++i) {
+          CHECK(sum(context.world(), small, {.blocking = true}).wait().ok());
+        }
+        CHECK(sum(context.world(), large, {.name = "large", .blocking = true}).wait().ok());
+        CHECK(sum(context.world(), small, {.name = "small", .blocking = true}).wait().ok());
+        const Json record = parsed(context.flight_record());
+        CHECK(record.at("rank").integer() == context.world().rank());
+        CHECK(record.at("sets").items().size() == 1);
+        const auto& all = operations(record);
+        REQUIRE(all.size() == FlightRing::kOperations);
+        // With the barrier of init there were kTimes + 3.
+        for (size_t i = 0; i < all.size(); ++i) {
+          CHECK(all[i].at("sequence").integer() == kTimes + 3 - 1024 + static_cast<int64_t>(i));
+          CHECK(all[i].at("state").string() == "done");
+        }
+        const Json& before = all[all.size() - 3];
+        CHECK(before.at("kind").string() == "all_reduce");
+        CHECK(before.at("op").string() == "sum");
+        CHECK(before.at("dtype").string() == "float32");
+        CHECK(before.at("bytes").integer() == 4);
+        CHECK(before.at("name").string().empty());
+        const Json& chunked = all[all.size() - 2];
+        CHECK(chunked.at("name").string() == "large");
+        CHECK(chunked.at("bytes").integer() == 200'000);
+        CHECK(chunked.at("algorithm").string() == "chunked");
+        CHECK(chunked.at("submit_us").integer() <= chunked.at("start_us").integer());
+        CHECK(chunked.at("start_us").integer() <= chunked.at("end_us").integer());
+        CHECK(chunked.at("end_us").integer() <= record.at("now_us").integer());
+        CHECK(all.back().at("name").string() == "small");
+        CHECK(all.back().at("algorithm").string() == "inline");
+      });
 }
 
 TEST_CASE("an operation under way is told with the rank that it waits for") {
-  run_thread_ranks(3, [](Config&) {}, [](Context& context) {
-    ProcessSet& set = context.world();
-    std::vector<float> values(1, 1.0F);
-    if (set.rank() != 2) {
-      const Work work = sum(set, values, {.name = "late"});
-      const auto deadline = base::Deadline::in(seconds(20));
-      Json last;
-      do {
-        last = operations(parsed(context.flight_record())).back();
-      } while (last.find("waits_for") == nullptr && !deadline.passed());
-      CHECK(last.at("name").string() == "late");
-      CHECK(last.at("state").string() == "running");
-      CHECK(last.get_integer("waits_for", -1) == 2);
-      CHECK(last.at("end_us").is_null());
-      CHECK(set.send(ConstBuffer(values.data(), 1, Dtype::f32), 2, 1).wait().ok());
-      CHECK(work.wait().ok());
-      return;
-    }
-    std::vector<float> word(1);
-    for (const int other : {0, 1}) {
-      CHECK(set.recv(Buffer{word.data(), 1, Dtype::f32}, other, 1).wait().ok());
-    }
-    CHECK(sum(set, values, {.name = "late"}).wait().ok());
-  });
+  run_thread_ranks(
+      3, [](Config&) {},
+      [](Context& context) {
+        ProcessSet& set = context.world();
+        std::vector<float> values(1, 1.0F);
+        if (set.rank() != 2) {
+          const Work work = sum(set, values, {.name = "late"});
+          const auto deadline = base::Deadline::in(seconds(20));
+          Json last;
+          do {
+            last = operations(parsed(context.flight_record())).back();
+          } while (last.get_integer("waits_for", -1) != 2 && !deadline.passed());
+          CHECK(last.at("name").string() == "late");
+          CHECK(last.at("state").string() == "running");
+          CHECK(last.get_integer("waits_for", -1) == 2);
+          CHECK(last.at("end_us").is_null());
+          CHECK(set.send(ConstBuffer(values.data(), 1, Dtype::f32), 2, 1).wait().ok());
+          CHECK(work.wait().ok());
+          return;
+        }
+        std::vector<float> word(1);
+        for (const int other : {0, 1}) {
+          CHECK(set.recv(Buffer{word.data(), 1, Dtype::f32}, other, 1).wait().ok());
+        }
+        CHECK(sum(set, values, {.name = "late"}).wait().ok());
+      });
 }
 
 TEST_CASE("a failing set leaves a file on each rank that names the operation and who was awaited") {
@@ -210,9 +213,7 @@ TEST_CASE("without a folder a failure writes nothing, and neither does a rank th
   for (const bool fails : {true, false}) {
     run_thread_ranks(
         2,
-        [&](Config& config) {
-          config.flight_folder = fails ? base::Path() : folder / "flights";
-        },
+        [&](Config& config) { config.flight_folder = fails ? base::Path() : folder / "flights"; },
         [&](Context& context) {
           if (context.world().rank() == 0) {
             std::vector<float> values(1, 1.0F);

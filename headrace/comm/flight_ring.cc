@@ -45,7 +45,7 @@ void FlightRing::put_rest(uint64_t sequence, std::string_view name, base::Micros
 }
 
 void FlightRing::submitted(uint64_t sequence, const FlightCall& call, base::Micros at) {
-  put_head(sequence, head_of(call, FlightState::queued, Algorithm::unknown), call.bytes);
+  put_head(sequence, call.what | progress_of(FlightState::queued, Algorithm::unknown), call.bytes);
   put_rest(sequence, call.name, at);
 }
 

@@ -67,12 +67,11 @@ class FlightRing {
   void waits(uint64_t sequence, int rank);
   void ended(uint64_t sequence, FlightState how, base::Micros at);
   /// All of an operation that was over before anybody looked at a clock.
-  void ended_at_once(uint64_t sequence, const FlightCall& call, Algorithm algorithm) {
-    put_head(sequence, head_of(call, FlightState::done, algorithm), call.bytes);
-    if (!call.name.empty()) [[unlikely]] {
-      put_rest(sequence, call.name, {});
-    }
+  void ended_at_once(uint64_t sequence, uint32_t what, uint64_t bytes, Algorithm algorithm) {
+    put_head(sequence, what | progress_of(FlightState::done, algorithm), bytes);
   }
+  /// And its name, if it has one.
+  void name(uint64_t sequence, std::string_view name) { put_rest(sequence, name, {}); }
 
   /// What is there, in the order of the sequence.
   std::vector<FlightEntry> read() const;
@@ -87,9 +86,6 @@ class FlightRing {
 
   static uint32_t progress_of(FlightState state, Algorithm algorithm) {
     return static_cast<uint32_t>(state) << 24U | static_cast<uint32_t>(algorithm) << 28U;
-  }
-  static uint32_t head_of(const FlightCall& call, FlightState state, Algorithm algorithm) {
-    return call.what | progress_of(state, algorithm);
   }
   /// The numbers of the lap that an operation is in, above what it is.
   static uint64_t lap_of(uint64_t sequence) { return (sequence / kOperations + 1) << 32U; }

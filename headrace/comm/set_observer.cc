@@ -9,6 +9,17 @@ base::Micros now() { return base::system_clock().monotonic(); }
 
 }  // namespace
 
+FlightCall SetObserver::told_of(const Call& call) const {
+  const MovedBytes bytes = moved_bytes_of(call, rank_);
+  return {what_of(call), std::max(bytes.in, bytes.out), call.name};
+}
+
+uint64_t SetObserver::count_other(const Call& call) {
+  const MovedBytes bytes = moved_bytes_of(call, rank_);
+  tally_.add(counted_kind(call), bytes);
+  return std::max(bytes.in, bytes.out);
+}
+
 void SetObserver::submitted(const WorkState& work) {
   ring_.submitted(work.sequence, told_of(work.call), now());
 }

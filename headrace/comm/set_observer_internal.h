@@ -30,13 +30,21 @@ class SetObserver {
 
   /// It waits for its turn.
   void submitted(const WorkState& work);
-  /// A small one that was over in the call: no clock, and nothing that another core has to see.
-  void ended_at_once(const Call& call, uint64_t sequence, bool is_inline) {
-    const MovedBytes bytes =
-        call.kind == Kind::all_reduce ? all_reduce_bytes(call) : moved_bytes_of(call, rank_);
-    tally_.add(counted_kind(call), bytes);
-    ring_.ended_at_once(sequence, told_of(call, bytes),
-                        is_inline ? Algorithm::inline_line : Algorithm::one_shot);
+  /// A small one that was over in the call, with at most `bytes` of a rank: no clock, and nothing
+  /// that another core has to see.
+  void ended_at_once(const Call& call, uint64_t sequence, uint64_t bytes, Algorithm algorithm) {
+    if (call.kind == Kind::all_reduce && !call.negotiates) [[likely]] {
+      tally_.add_all_reduce(bytes);
+    } else {
+      bytes = count_other(call);
+    }
+    ring_.ended_at_once(sequence, what_of(call), bytes, algorithm);
+    if (!call.name.empty()) [[unlikely]] {
+      ring_.name(sequence, call.name);
+    }
+    if (sequence % kBatch == kBatch - 1) [[unlikely]] {
+      flush();
+    }
   }
   /// A small one that was not: as if it had been submitted and started now.
   void begun_late(const WorkState& work, Algorithm algorithm);
@@ -60,10 +68,9 @@ class SetObserver {
   void flush() { tally_.flush(); }
 
  private:
-  static MovedBytes all_reduce_bytes(const Call& call) {
-    const uint64_t bytes = call.count * dtype_bytes(call.dtype);
-    return {bytes, bytes};
-  }
+  static constexpr uint64_t kBatch = 256;  // operations that the board may be behind
+  /// What is told of it.
+  uint64_t count_other(const Call& call);
   /// flight_what() in one load.
   static uint32_t what_of(const Call& call) {
     static_assert(offsetof(Call, kind) == 0 && offsetof(Call, op) == 1 &&
@@ -72,10 +79,7 @@ class SetObserver {
     std::memcpy(&what, &call.kind, sizeof what);
     return what & 0xFFFFFFU;
   }
-  static FlightCall told_of(const Call& call, const MovedBytes& bytes) {
-    return {what_of(call), std::max(bytes.in, bytes.out), call.name};
-  }
-  FlightCall told_of(const Call& call) const { return told_of(call, moved_bytes_of(call, rank_)); }
+  FlightCall told_of(const Call& call) const;
   void end_wait(const WorkState& work);
 
   const std::shared_ptr<SetFlight> flight_;

@@ -188,7 +188,7 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
     now = operation.step();
   }
   if (now == Step::done) {
-    observer_->ended_at_once(call, sequence, *bytes <= kInlineBytes);
+    observer_->ended_at_once(call, sequence, *bytes, operation.algorithm());
     return Now::ended;
   }
   late = std::make_shared<WorkState>();

@@ -47,7 +47,7 @@ TEST_CASE("values and names that are none are refused with their name") {
   CHECK(error_of({{"HEADRACE_COMM_TRANSPORT", "udp"}}).find("HEADRACE_COMM_TRANSPORT") == 0);
   CHECK(error_of({{"HEADRACE_COMM_TRANSPROT", "tcp"}}) ==
         "comm: no setting is called HEADRACE_COMM_TRANSPROT; after HEADRACE_COMM_ there may be "
-        "TIMEOUT_MS, HB_MS, HB_MISS, IFACE and TRANSPORT");
+        "TIMEOUT_MS, HB_MS, HB_MISS, IFACE, TRANSPORT and FLIGHT_DIR");
 }
 
 }  // namespace

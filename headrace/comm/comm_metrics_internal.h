@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// comm.* on a process's board.
+// What ranks count of their collectives, as comm.* on a process's board.
 #pragma once
 
 #include <array>

@@ -279,8 +279,9 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
   std::byte* channel = memory->data() + bell_bytes(kNodeRanksMax);
   auto progress = std::make_shared<Progress>(bells, spin);
   auto metrics = std::make_shared<CommMetrics>(config.board, config.world_size, config.generation);
-  auto recorder = std::make_shared<FlightRecorder>(FlightRecorder::Options{
-      config.rank, config.world_size, config.job, config.generation, config.flight_folder});
+  auto recorder = std::make_shared<FlightRecorder>(
+      FlightRecorder::Options{config.rank, config.world_size, config.job, config.generation,
+                              config.flight_folder, config.flight_signal});
   auto state = std::unique_ptr<State>(new State{{},
                                                 config,
                                                 topology,

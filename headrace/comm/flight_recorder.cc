@@ -88,7 +88,11 @@ Json SetFlight::json() const {
 
 std::shared_ptr<SetFlight> FlightRecorder::add(uint64_t id, bool is_named,
                                                std::vector<int> world_ranks, int rank) {
-  auto made = std::make_shared<SetFlight>(id, is_named, std::move(world_ranks), rank);
+  const std::string_view advice =
+      options_.has_user && options_.folder.empty()
+          ? "; with HEADRACE_COMM_FLIGHT_DIR=FOLDER each rank writes there what it did last"
+          : "";
+  auto made = std::make_shared<SetFlight>(id, is_named, std::move(world_ranks), rank, advice);
   const base::MutexLock lock(mutex_);
   std::erase_if(sets_, [](const auto& one) { return one.expired(); });
   sets_.push_back(made);

@@ -20,10 +20,17 @@ namespace headrace::comm {
 /// One set's part of the recorder. Thread-safe, but see FlightRing.
 class SetFlight {
  public:
-  SetFlight(uint64_t id, bool is_named, std::vector<int> world_ranks, int rank)
-      : id_(id), is_named_(is_named), world_ranks_(std::move(world_ranks)), rank_(rank) {}
+  SetFlight(uint64_t id, bool is_named, std::vector<int> world_ranks, int rank,
+            std::string_view advice = {})
+      : id_(id),
+        is_named_(is_named),
+        world_ranks_(std::move(world_ranks)),
+        rank_(rank),
+        advice_(advice) {}
 
   FlightRing& ring() { return ring_; }
+  /// For the end of a message about a timeout: how to know more the next time. May be empty.
+  std::string_view advice() const { return advice_; }
   /// Number of the next operation, for those that number none themselves.
   uint64_t next() { return next_.fetch_add(1, std::memory_order_relaxed); }
   /// The first one counts; false: there was one.
@@ -37,6 +44,7 @@ class SetFlight {
   const bool is_named_;
   const std::vector<int> world_ranks_;
   const int rank_;
+  const std::string_view advice_;
   FlightRing ring_;
   std::atomic<uint64_t> next_ = 0;
   mutable base::Mutex mutex_;  // leaf
@@ -51,7 +59,8 @@ class FlightRecorder {
     int world_size = 1;
     std::string job;
     uint64_t generation = 0;
-    base::Path folder;  ///< for files; empty: failures write none
+    base::Path folder;      ///< for files; empty: failures write none
+    bool has_user = false;  ///< who reads messages, and has given no folder, is told of that
   };
   explicit FlightRecorder(Options options) : options_(std::move(options)) {}
 

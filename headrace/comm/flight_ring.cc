@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <new>
 
+#include "headrace/base/check.h"
 #include "headrace/comm/flight_ring_internal.h"
 
 namespace headrace::comm {
@@ -19,9 +19,7 @@ FlightRing::FlightRing()
     : words_(static_cast<uint64_t*>(
                  std::calloc(kOperations * (kHeadWords + kRestWords), sizeof(uint64_t))),
              [](uint64_t* words) { std::free(words); }) {
-  if (words_ == nullptr) {
-    throw std::bad_alloc();
-  }
+  HR_CHECK(words_ != nullptr, "no memory for the flight recorder");
 }
 
 void FlightRing::put_rest(uint64_t sequence, std::string_view name, base::Micros submitted) {

@@ -66,6 +66,7 @@ class SetObserver {
   /// All of the set; false: it had failed before.
   bool failed(const Error& error);
   void flush() { tally_.flush(); }
+  std::string_view advice() const { return flight_->advice(); }
 
  private:
   static constexpr uint64_t kBatch = 256;  // operations that the board may be behind

@@ -255,8 +255,8 @@ std::optional<Error> SetQueue::failure_of_current() {
     }
   }
   if (work.deadline.passed()) {
-    return Error{Errc::timeout,
-                 fmt::format("{} reached its time limit: waited for rank {}", text(), missing)};
+    return Error{Errc::timeout, fmt::format("{} reached its time limit: waited for rank {}{}",
+                                            text(), missing, observer_->advice())};
   }
   return std::nullopt;
 }

@@ -164,6 +164,7 @@ Result<void> NamedSet::State::run_response(const Response& response) {
   } else if (ours.front() != nullptr) {
     good = run_one(response.tensors.front(), *ours.front());
   }
+  set->flush_metrics();
   for (const NamedPending& one : ours) {
     if (one != nullptr) {
       record_ended(*one, good.ok());

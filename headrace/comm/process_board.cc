@@ -85,7 +85,10 @@ class ProcessBoard {
     board_ = *std::move(made);
     board_->set_state(base::BoardState::running);
     process_ = base::ProcessMetrics(board_.get());
-    std::atexit([] { instance().remove(); });
+    // Who started this rank takes its last numbers, also when it is killed.
+    if (!environment.ok() || environment->starter != Starter::headrace) {
+      std::atexit([] { instance().remove(); });
+    }
   }
 
   /// The file only: the memory stays for who still counts.

@@ -302,6 +302,7 @@ bool ProcessSet::called() const { return state_->queue->called(); }
 void ProcessSet::wait_called(std::chrono::microseconds most, const std::function<bool()>& stop) {
   state_->queue->wait_called(most, stop);
 }
+void ProcessSet::flush_metrics() const { state_->queue->observer().flush(); }
 void ProcessSet::wake() const { state_->queue->wake(); }
 int ProcessSet::waits_for() const { return state_->queue->waits_for(); }
 std::optional<Error> ProcessSet::failure() const { return state_->queue->failure(); }

@@ -95,6 +95,8 @@ class HR_API ProcessSet {
   /// once before, when a wake() would already be noticed; it must not ask called().
   void wait_called(std::chrono::microseconds most, const std::function<bool()>& stop);
   void wake() const;
+  /// As Context::flush_metrics(), of this set.
+  void flush_metrics() const;
   /// The rank of this set that the operation under way waits for, or did last; -1: none.
   int waits_for() const;
   /// What all operations of this set end with, once it has failed or a rank has closed it.

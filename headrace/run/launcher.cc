@@ -408,7 +408,7 @@ Result<void> Job::start_local() {
   }
   say(fmt::format("starting {} ranks here; store at {}, MASTER_PORT {}", starts.size(), facts.store,
                   facts.master_port));
-  HR_TRY(auto local, LocalRanks::make());
+  HR_TRY(auto local, LocalRanks::make(id_));
   hosts_.push_back(std::move(local));
   return hosts_.back()->start(std::move(starts));
 }
@@ -461,6 +461,9 @@ void Job::stop(std::string_view reason) {
 
 void Job::on_end(const RankEnd& end) {
   output_->finish(end.rank);
+  if (!end.metrics.empty()) {
+    output_->keep(end.rank, "metrics.json", end.metrics);
+  }
   say(fmt::format("rank {} (process {}) ended with {} after {:.1f} s", end.rank, end.pid, end.text,
                   static_cast<double>(end.wall_ms) / 1e3));
   if (end.ok && !first_failure_) {

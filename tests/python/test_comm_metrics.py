@@ -24,14 +24,19 @@ def script(text: str) -> list[str]:
 
 
 def launch(
-    binary: Path, ranks: int, text: str, folder: Path | None = None, cwd: Path | None = None
+    binary: Path,
+    ranks: int,
+    text: str,
+    folder: Path | None = None,
+    cwd: Path | None = None,
+    options: tuple[str, ...] = (),
 ) -> subprocess.Popen[str]:
     """`headrace run` of a script, with the folder of the flight recorder."""
     environment = {k: v for k, v in os.environ.items() if k != "HEADRACE_COMM_FLIGHT_DIR"}
     if folder is not None:
         environment["HEADRACE_COMM_FLIGHT_DIR"] = str(folder)
     process = subprocess.Popen(
-        [str(binary), "run", "-np", str(ranks), *script(text)],
+        [str(binary), "run", "-np", str(ranks), *options, *script(text)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -212,3 +217,27 @@ def test_survivors_write_who_was_killed(headrace_binary: Path, tmp_path: Path) -
                 assert one["failure"]["code"] == "peer_dead"
                 assert one["failure"]["rank"] == 1
                 assert f"process {ranks[1]}" in one["failure"]["message"]
+
+
+def test_the_launcher_keeps_what_ranks_have_counted(headrace_binary: Path, tmp_path: Path) -> None:
+    process = launch(
+        headrace_binary,
+        2,
+        """
+        import os, signal
+        import numpy
+        import headrace
+        headrace.init()
+        for turn in range(7):
+            headrace.allreduce(numpy.ones(10), name="x")
+        if headrace.rank() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        headrace.barrier()
+        """,
+        options=("--output-filename", str(tmp_path / "out")),
+    )
+    process.communicate(timeout=LONG)
+    assert process.returncode != 0
+    for rank in range(2):  # the killed one too
+        kept = json.loads((tmp_path / "out" / f"rank.{rank}" / "metrics.json").read_text())
+        assert kept['comm.ops{op="all_reduce"}'] == 7

@@ -17,11 +17,18 @@ enum class Op : uint8_t { sum, average, min, max, product, band, bor, bxor };
 
 HR_API std::string_view op_name(Op op);
 
-/// Memory that a collective reads and writes; borrowed until its Work is done.
+/// Whose memory a buffer is in.
+enum class Device : uint8_t { cpu, cuda };
+
+/// Memory that a collective reads and writes; borrowed until its Work is done. That of a GPU has
+/// the device's number and the stream (a cudaStream_t) after whose work the collective begins.
 struct Buffer {
   void* data = nullptr;
   uint64_t count = 0;  ///< elements
   Dtype dtype = Dtype::f32;
+  Device device = Device::cpu;
+  int device_index = -1;
+  uintptr_t stream = 0;
 
   std::byte* bytes() const { return static_cast<std::byte*>(data); }
   uint64_t size_bytes() const { return count * dtype_bytes(dtype); }
@@ -32,12 +39,20 @@ struct ConstBuffer {
   const void* data = nullptr;
   uint64_t count = 0;  ///< elements
   Dtype dtype = Dtype::f32;
+  Device device = Device::cpu;
+  int device_index = -1;
+  uintptr_t stream = 0;
 
   ConstBuffer() = default;
   ConstBuffer(const void* data_in, uint64_t count_in, Dtype dtype_in)
       : data(data_in), count(count_in), dtype(dtype_in) {}
   ConstBuffer(const Buffer& other)  // NOLINT(google-explicit-constructor)
-      : data(other.data), count(other.count), dtype(other.dtype) {}
+      : data(other.data),
+        count(other.count),
+        dtype(other.dtype),
+        device(other.device),
+        device_index(other.device_index),
+        stream(other.stream) {}
 
   const std::byte* bytes() const { return static_cast<const std::byte*>(data); }
   uint64_t size_bytes() const { return count * dtype_bytes(dtype); }

@@ -24,8 +24,8 @@ HR_API std::string_view transport_name(Transport transport);
 /// "auto", "shm" or "tcp"; `invalid_argument` for anything else.
 HR_API Result<Transport> transport_of_name(std::string_view name);
 
-/// Who this process is and how it takes part. All but `rank`, `iface` and `node` must be equal on
-/// all ranks.
+/// Who this process is and how it takes part. All but `rank`, `iface`, `gpu_folders` and `node`
+/// must be equal on all ranks.
 struct Config {
   int rank = 0;
   int world_size = 1;
@@ -42,6 +42,11 @@ struct Config {
   /// Of the job: who does not know it is turned away. Without one, rank 0 makes one for this
   /// membership and hands it out through the store, which is as safe as the store is.
   std::shared_ptr<const wire::Secret> secret = {};
+  /// Tensors on GPUs go through host memory where NCCL is not there, instead of `unsupported`.
+  bool gpu_staging = false;
+  /// Folders in which libnccl.so.2 and CUDA's runtime are looked for, before the system's; copies
+  /// that this process has loaded already come first.
+  std::vector<std::string> gpu_folders = {};
   /// Ranks that say the same here count as those of one node; empty: what the kernel says. For
   /// ranks that could share memory and shall not, and for tests.
   std::string node = {};

@@ -20,6 +20,10 @@ Call call_of(Kind kind, const ConstBuffer& in, const Buffer& out) {
   call.in = in.bytes();
   call.out = out.bytes();
   call.count = in.count;
+  const bool of_out = kind == Kind::scatter;  // whose `in` only the root has
+  call.device = of_out ? out.device : in.device;
+  call.device_index = of_out ? out.device_index : in.device_index;
+  call.stream = of_out ? out.stream : in.stream;
   return call;
 }
 
@@ -37,6 +41,9 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
     return bad(call,
                fmt::format("{} has {} elements, it must have {}", which, buffer.count, count));
   }
+  if (buffer.device != call.device || buffer.device_index != call.device_index) {
+    return bad(call, fmt::format("{} is not on the device of the other buffer", which));
+  }
   if (buffer.data == nullptr && count > 0) {
     return bad(call, fmt::format("{} has no memory", which));
   }
@@ -47,7 +54,8 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
 
 /// `count` and `dtype` of a buffer are what they must be.
 bool fits(const Call& call, const ConstBuffer& buffer, uint64_t count) {
-  return buffer.dtype == call.dtype && buffer.count == count &&
+  return buffer.dtype == call.dtype && buffer.count == count && buffer.device == call.device &&
+         buffer.device_index == call.device_index &&
          (buffer.data != nullptr || count == 0) &&
          (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0;
 }
@@ -73,12 +81,15 @@ Work failed_work(Call call, Error error) {
 
 }  // namespace
 
-ProcessSet::ProcessSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ProcessSet::ProcessSet(std::unique_ptr<State> state) : state_(std::move(state)) {
+  state_->owner = this;
+}
 
 ProcessSet::~ProcessSet() {
   if (state_ != nullptr && state_->mark.forked()) {
     static_cast<void>(state_.release());  // its threads and what it shares are the parent's
   } else if (state_ != nullptr) {
+    state_->close_gpu();
     if (state_->network != nullptr) {
       state_->network->mail_failer()(
           state_->id,
@@ -108,6 +119,9 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
   }
   call.prescale = options.prescale;
   call.postscale = options.postscale;
+  if (call.device != Device::cpu) [[unlikely]] {
+    return submit_gpu(std::move(call), options);
+  }
   if (call.op == Op::average) {
     call.op = Op::sum;
     call.postscale /= ranks;
@@ -293,6 +307,10 @@ Work ProcessSet::scatter(ConstBuffer in, Buffer out, int root, const Options& op
 
 Work ProcessSet::barrier(const Options& options) {
   return state_->submit(call_of(Kind::barrier, {}, {}), options);
+}
+
+Work ProcessSet::barrier(ConstBuffer where, const Options& options) {
+  return state_->submit(call_of(Kind::barrier, where, {}), options);
 }
 
 void ProcessSet::call_others() { state_->queue->call_others(); }

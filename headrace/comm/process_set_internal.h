@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "headrace/comm/forks_internal.h"
+#include "headrace/comm/gpu/gpu_setup.h"
 #include "headrace/comm/process_set.h"
 #include "headrace/comm/progress_internal.h"
 #include "headrace/comm/transport/network.h"
 
 namespace headrace::comm {
+
+class SetGpu;
 
 struct ProcessSet::State {
   ForkMark mark;
@@ -25,7 +28,17 @@ struct ProcessSet::State {
   SpinBudget spin;
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
 
+  GpuSettings gpu_settings;
+  ProcessSet* owner = nullptr;
+  base::Mutex gpu_mutex;
+  std::shared_ptr<SetGpu> gpu HR_GUARDED_BY(gpu_mutex);  // made by the first operation on a GPU
+
   Work submit(Call&& call, const Options& options);
+  SetGpu& gpu_part() HR_EXCLUDES(gpu_mutex);
+  Work submit_gpu(Call&& call, const Options& options);
+  Work message_gpu(Kind kind, const ConstBuffer& buffer, int other, int tag,
+                   const Options& options);
+  void close_gpu() HR_EXCLUDES(gpu_mutex);
 };
 
 }  // namespace headrace::comm

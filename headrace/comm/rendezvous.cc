@@ -34,6 +34,7 @@ Json settings_of(const Config& config) {
                        {"transport", std::string(transport_name(config.transport))},
                        {"hb_ms", int64_t{config.hb_ms.count()}},
                        {"hb_miss", config.hb_miss},
+                       {"gpu_staging", config.gpu_staging},
                        {"secured", config.secret != nullptr}});
 }
 

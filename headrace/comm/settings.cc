@@ -12,7 +12,7 @@ namespace headrace::comm {
 namespace {
 
 constexpr std::string_view kPrefix = "HEADRACE_COMM_";
-constexpr std::string_view kKnown = "TIMEOUT_MS, HB_MS, HB_MISS, IFACE and TRANSPORT";
+constexpr std::string_view kKnown = "TIMEOUT_MS, HB_MS, HB_MISS, IFACE, TRANSPORT and GPU_STAGING";
 
 Result<int64_t> positive(const std::string& name, const std::string& value) {
   int64_t number = 0;
@@ -23,6 +23,19 @@ Result<int64_t> positive(const std::string& name, const std::string& value) {
                  fmt::format("comm: {} is \"{}\"; it takes a whole number from 1 on", name, value)};
   }
   return number;
+}
+
+/// Of a list with colons between, as PATH has them.
+std::vector<std::string> folders_of(std::string_view list) {
+  std::vector<std::string> folders;
+  while (!list.empty()) {
+    const size_t end = std::min(list.find(':'), list.size());
+    if (end > 0) {
+      folders.emplace_back(list.substr(0, end));
+    }
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return folders;
 }
 
 Result<void> read_one(const std::string& name, const std::string& value, Config* config) {
@@ -40,6 +53,12 @@ Result<void> read_one(const std::string& name, const std::string& value, Config*
   } else if (field == "HB_MISS") {
     HR_TRY(const int64_t number, positive(name, value));
     config->hb_miss = static_cast<int>(std::min<int64_t>(number, 1'000'000));
+  } else if (field == "GPU_STAGING") {
+    if (value != "0" && value != "1") {
+      return Error{Errc::invalid_argument,
+                   fmt::format("comm: {} is \"{}\"; it is 0 or 1", name, value)};
+    }
+    config->gpu_staging = value == "1";
   } else {
     return Error{Errc::invalid_argument,
                  fmt::format("comm: no setting is called {}; after {} there may be {}", name,
@@ -61,6 +80,9 @@ Result<void> read_settings(std::span<const std::pair<std::string, std::string>> 
     }
   }
   for (const auto& [name, value] : variables) {
+    if (name == "HEADRACE_GPU_LIBRARIES" && !value.empty()) {
+      config->gpu_folders = folders_of(value);
+    }
     if (name.starts_with(kPrefix) && !value.empty()) {
       HR_TRY(read_one(name, value, config));
     }

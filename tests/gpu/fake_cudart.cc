@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for CUDA's runtime, for machines without a GPU: device memory is memory of the
 // process, a stream is a thread that does one thing after the other, events order as CUDA's do.
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
@@ -113,7 +114,7 @@ FAKE_API int cudaEventRecord(CUevent_st* event, CUstream_st* stream) {
   }
   real(stream).push([state, number] {
     const std::lock_guard lock(state->mutex);
-    state->reached = number;
+    state->reached = std::max(state->reached, number);  // it may be recorded elsewhere since
     state->changed.notify_all();
   });
   return kSuccess;

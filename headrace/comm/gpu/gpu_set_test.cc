@@ -405,12 +405,14 @@ TEST_CASE("ranks that get a collective of a dead one to wait for hear of its dea
   const auto body = [](ProcessSet& set) {
     Numbers values = {set.rank()};
     EXPECT_OK(set.all_reduce(on_gpu(values), Op::sum));
+    uint8_t begun = 1;
     if (set.rank() == 2) {
-      EXPECT_OK(set.barrier({.blocking = true}));
+      EXPECT_OK(set.recv({&begun, 1, Dtype::u8}, 0, 0));
+      EXPECT_OK(set.recv({&begun, 1, Dtype::u8}, 1, 0));
       ::raise(SIGKILL);
     }
     const Work work = set.all_reduce(on_gpu(values), Op::sum);
-    EXPECT_OK(set.barrier({.blocking = true}));
+    static_cast<void>(set.send({&begun, 1, Dtype::u8}, 2, 0).wait());
     EXPECT(is_error(work, Errc::peer_dead, "rank 2"));
     EXPECT(work.wait().error().origin()->rank == 2);
     EXPECT(aborts() == 1);
@@ -438,13 +440,13 @@ TEST_CASE("a rank that dies during a message on GPUs is named") {
     Numbers values = {set.rank()};
     if (set.rank() == 1) {
       EXPECT_OK(set.recv(on_gpu(values), 0, 0));
-      EXPECT_OK(set.barrier({.blocking = true}));
+      EXPECT_OK(set.recv({values.data(), 1, Dtype::i32}, 0, 0));
       ::raise(SIGKILL);
     }
     EXPECT_OK(set.send(on_gpu(values), 1, 0));
     Numbers large(100'000);
     const Work work = set.send(on_gpu(large), 1, 0);
-    EXPECT_OK(set.barrier({.blocking = true}));
+    static_cast<void>(set.send({values.data(), 1, Dtype::i32}, 1, 0).wait());
     EXPECT(is_error(work, Errc::peer_dead, "rank 1"));
     return 0;
   };

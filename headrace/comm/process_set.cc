@@ -55,8 +55,7 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
 /// `count` and `dtype` of a buffer are what they must be.
 bool fits(const Call& call, const ConstBuffer& buffer, uint64_t count) {
   return buffer.dtype == call.dtype && buffer.count == count && buffer.device == call.device &&
-         buffer.device_index == call.device_index &&
-         (buffer.data != nullptr || count == 0) &&
+         buffer.device_index == call.device_index && (buffer.data != nullptr || count == 0) &&
          (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0;
 }
 

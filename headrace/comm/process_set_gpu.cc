@@ -99,8 +99,9 @@ void ProcessSet::State::close_gpu() {
 }
 
 Work ProcessSet::State::submit_gpu(Call&& call, const Options& options) {
-  return waited(gpu_part().submit(std::move(call), base::Deadline::in(options.timeout.value_or(timeout))),
-                options);
+  return waited(
+      gpu_part().submit(std::move(call), base::Deadline::in(options.timeout.value_or(timeout))),
+      options);
 }
 
 Work ProcessSet::State::message_gpu(Kind kind, const ConstBuffer& buffer, int other, int tag,
@@ -133,7 +134,8 @@ Work ProcessSet::State::message_gpu(Kind kind, const ConstBuffer& buffer, int ot
                                     "of the set, not {}",
                                     kind_name(kind), ranks, other)});
   }
-  return waited(gpu_part().message(std::move(call), tag, base::Deadline::in(options.timeout.value_or(timeout))),
+  return waited(gpu_part().message(std::move(call), tag,
+                                   base::Deadline::in(options.timeout.value_or(timeout))),
                 options);
 }
 

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <string_view>
 
+#include "headrace/comm/gpu_libraries.h"
+
 namespace headrace::comm {
 
 namespace {
@@ -23,19 +25,6 @@ Result<int64_t> positive(const std::string& name, const std::string& value) {
                  fmt::format("comm: {} is \"{}\"; it takes a whole number from 1 on", name, value)};
   }
   return number;
-}
-
-/// Of a list with colons between, as PATH has them.
-std::vector<std::string> folders_of(std::string_view list) {
-  std::vector<std::string> folders;
-  while (!list.empty()) {
-    const size_t end = std::min(list.find(':'), list.size());
-    if (end > 0) {
-      folders.emplace_back(list.substr(0, end));
-    }
-    list.remove_prefix(std::min(end + 1, list.size()));
-  }
-  return folders;
 }
 
 Result<void> read_one(const std::string& name, const std::string& value, Config* config) {

@@ -120,14 +120,10 @@ struct Op {
 template <class T>
 T combine(int op, T a, T b) {
   switch (op) {
-    case 1:
-      return static_cast<T>(a * b);
-    case 2:
-      return a > b ? a : b;
-    case 3:
-      return a < b ? a : b;
-    default:
-      return static_cast<T>(a + b);
+    case 1: return static_cast<T>(a * b);
+    case 2: return a > b ? a : b;
+    case 3: return a < b ? a : b;
+    default: return static_cast<T>(a + b);
   }
 }
 
@@ -167,30 +163,20 @@ void reduce(const Op& what, const std::vector<std::vector<unsigned char>>& parts
     std::memcpy(&value, at, sizeof value);
     return value;
   };
-  const auto put = [](unsigned char* at, uint16_t value) {
-    std::memcpy(at, &value, sizeof value);
-  };
+  const auto put = [](unsigned char* at, uint16_t value) { std::memcpy(at, &value, sizeof value); };
   switch (what.type) {
-    case 0:
-      return reduce_plain<int8_t>(what, parts);
-    case 1:
-      return reduce_plain<uint8_t>(what, parts);
-    case 2:
-      return reduce_plain<int32_t>(what, parts);
-    case 3:
-      return reduce_plain<uint32_t>(what, parts);
-    case 4:
-      return reduce_plain<int64_t>(what, parts);
-    case 5:
-      return reduce_plain<uint64_t>(what, parts);
+    case 0: return reduce_plain<int8_t>(what, parts);
+    case 1: return reduce_plain<uint8_t>(what, parts);
+    case 2: return reduce_plain<int32_t>(what, parts);
+    case 3: return reduce_plain<uint32_t>(what, parts);
+    case 4: return reduce_plain<int64_t>(what, parts);
+    case 5: return reduce_plain<uint64_t>(what, parts);
     case 6:
       return reduce_as<float>(
           what, parts, [&](const unsigned char* at) { return f32_of_f16(bits(at)); },
           [&](unsigned char* at, float value) { put(at, f16_of_f32(value)); });
-    case 7:
-      return reduce_plain<float>(what, parts);
-    case 8:
-      return reduce_plain<double>(what, parts);
+    case 7: return reduce_plain<float>(what, parts);
+    case 8: return reduce_plain<double>(what, parts);
     default:
       return reduce_as<float>(
           what, parts, [&](const unsigned char* at) { return f32_of_bf16(bits(at)); },
@@ -293,12 +279,8 @@ class Run {
         others([&](int r) { send(r, op.in + static_cast<size_t>(r) * bytes, bytes); });
         gather_and_reduce(op, op.in + static_cast<size_t>(comm.rank) * bytes, bytes);
         break;
-      case What::send:
-        send(op.root, op.in, bytes);
-        break;
-      case What::recv:
-        receive(op.root, op.out, bytes);
-        break;
+      case What::send: send(op.root, op.in, bytes); break;
+      case What::recv: receive(op.root, op.out, bytes); break;
     }
   }
 
@@ -460,8 +442,8 @@ FAKE_API const char* ncclGetLastError(ncclComm* /*comm*/) { return "said by the 
 FAKE_API int ncclGetUniqueId(Id* id) {
   static std::atomic<int> number = 0;
   const char* folder = std::getenv("FAKE_NCCL_FOLDER");
-  std::snprintf(id->bytes, sizeof id->bytes, "%s/fake-nccl-%d-%d",
-                folder != nullptr ? folder : ".", static_cast<int>(::getpid()), number++);
+  std::snprintf(id->bytes, sizeof id->bytes, "%s/fake-nccl-%d-%d", folder != nullptr ? folder : ".",
+                static_cast<int>(::getpid()), number++);
   return kSuccess;
 }
 

@@ -25,10 +25,8 @@ constexpr int kCopyByAddress = 4;  // cudaMemcpyDefault
 
 }  // namespace
 
-Result<std::shared_ptr<const CudaLibrary>> CudaLibrary::load(
-    std::span<const std::string> folders) {
-  HR_TRY(const auto library,
-         OpenLibrary::open("CUDA's runtime", library_places(kNames, folders)));
+Result<std::shared_ptr<const CudaLibrary>> CudaLibrary::load(std::span<const std::string> folders) {
+  HR_TRY(const auto library, OpenLibrary::open("CUDA's runtime", library_places(kNames, folders)));
   std::shared_ptr<CudaLibrary> cuda(new CudaLibrary());
   cuda->path_ = library.path();
   HR_TRY(library.bind("cudaGetErrorString", &cuda->error_string_));
@@ -54,9 +52,9 @@ Result<void> CudaLibrary::checked(int code, const char* call) const {
   }
   last_error_();  // or the next call of somebody else in this thread would be told of it
   const char* said = error_string_(code);
-  return Error{code == kMemoryAllocation ? Errc::out_of_memory : Errc::io,
-               fmt::format("comm: {} of CUDA: {} (error {})", call, said != nullptr ? said : "?",
-                           code)};
+  return Error{
+      code == kMemoryAllocation ? Errc::out_of_memory : Errc::io,
+      fmt::format("comm: {} of CUDA: {} (error {})", call, said != nullptr ? said : "?", code)};
 }
 
 Result<int> CudaLibrary::device() const {

@@ -99,9 +99,9 @@ Result<GpuWay> GpuLink::connect(int device, base::Deadline deadline) {
   const int ranks[] = {gpu_.door_.rank, peer_};
   HR_TRY(const GpuWay way, common_way(cards, ranks, gpu_.settings_.staging));
   if (way == GpuWay::nccl) {
-    HR_TRY(auto made, NcclGroup::join(*means.nccl, *means.cuda, sends ? mine.id : theirs.id,
-                                      {.rank = sends ? 0 : 1, .ranks = 2, .device = device},
-                                      patience));
+    HR_TRY(auto made,
+           NcclGroup::join(*means.nccl, *means.cuda, sends ? mine.id : theirs.id,
+                           {.rank = sends ? 0 : 1, .ranks = 2, .device = device}, patience));
     base::MutexLock lock(mutex_);
     group_ = std::move(made);
   }
@@ -111,12 +111,10 @@ Result<GpuWay> GpuLink::connect(int device, base::Deadline deadline) {
 Result<GpuCard> GpuLink::exchange(const GpuCard& mine, const GpuPatience& patience) {
   const auto cards = std::make_shared<std::pair<GpuCard, GpuCard>>(mine, GpuCard());
   const bool sends = kind_ == Kind::send;
-  const Work sent =
-      gpu_.door_.send({&cards->first, sizeof(GpuCard), Dtype::u8}, peer_,
-                      sends ? kTagOfSender : kTagOfReceiver, patience.deadline);
-  const Work received =
-      gpu_.door_.recv({&cards->second, sizeof(GpuCard), Dtype::u8}, peer_,
-                      sends ? kTagOfReceiver : kTagOfSender, patience.deadline);
+  const Work sent = gpu_.door_.send({&cards->first, sizeof(GpuCard), Dtype::u8}, peer_,
+                                    sends ? kTagOfSender : kTagOfReceiver, patience.deadline);
+  const Work received = gpu_.door_.recv({&cards->second, sizeof(GpuCard), Dtype::u8}, peer_,
+                                        sends ? kTagOfReceiver : kTagOfSender, patience.deadline);
   const auto how = wait_for(received, cards, patience);
   HR_TRY(wait_for(sent, cards, patience));
   HR_TRY(how);

@@ -23,16 +23,16 @@ namespace {
 const std::string kFake = HEADRACE_FAKE_GPU;
 
 // Bodies of ranks are other processes, in which CHECK would tell nobody.
-#define EXPECT(condition)                                                                   \
-  if (!(condition)) {                                                                       \
-    fprintf(stderr, "rank %d: line %d: not %s\n", set.rank(), __LINE__, #condition);        \
-    return 1;                                                                               \
+#define EXPECT(condition)                                                            \
+  if (!(condition)) {                                                                \
+    fprintf(stderr, "rank %d: line %d: not %s\n", set.rank(), __LINE__, #condition); \
+    return 1;                                                                        \
   }
-#define EXPECT_OK(work)                                                                     \
-  if (const auto how = (work).wait(); !how.ok()) {                                          \
-    fprintf(stderr, "rank %d: line %d: %s\n", set.rank(), __LINE__,                         \
-            how.error().message().c_str());                                                 \
-    return 1;                                                                               \
+#define EXPECT_OK(work)                                             \
+  if (const auto how = (work).wait(); !how.ok()) {                  \
+    fprintf(stderr, "rank %d: line %d: %s\n", set.rank(), __LINE__, \
+            how.error().message().c_str());                         \
+    return 1;                                                       \
   }
 
 template <class T>
@@ -44,8 +44,8 @@ constexpr Dtype kType<uint8_t> = Dtype::u8;
 
 template <class T>
 Buffer on_gpu(std::vector<T>& values, CudaStream stream = nullptr) {
-  return {values.data(), values.size(), kType<T>, Device::cuda, 0,
-          reinterpret_cast<uintptr_t>(stream)};
+  return {
+      values.data(), values.size(), kType<T>, Device::cuda, 0, reinterpret_cast<uintptr_t>(stream)};
 }
 
 /// A function of a library that the process has loaded.
@@ -464,8 +464,9 @@ TEST_CASE("an error that NCCL tells of later ends the set on all ranks") {
       ::setenv("FAKE_NCCL_ASYNC_ERROR", file.c_str(), 1);
       const Work work = set.all_reduce(on_gpu(values), Op::sum);
       EXPECT(base::replace_file(file, "2").ok());
-      EXPECT(is_error(work, Errc::io, "an operation of NCCL 2.21.5: some error (result 2): said "
-                                      "by the stand-in"));
+      EXPECT(is_error(work, Errc::io,
+                      "an operation of NCCL 2.21.5: some error (result 2): said "
+                      "by the stand-in"));
       EXPECT(aborts() == 1);
       return 0;
     }

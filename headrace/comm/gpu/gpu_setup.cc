@@ -69,8 +69,8 @@ Result<GpuWay> common_way(std::span<const GpuCard> cards, std::span<const int> r
   const auto without =
       std::find_if(cards.begin(), cards.end(), [](const GpuCard& one) { return one.version == 0; });
   if (without != cards.end()) {
-    const bool all_copy = std::all_of(cards.begin(), cards.end(),
-                                      [](const GpuCard& one) { return one.cuda != 0; });
+    const bool all_copy =
+        std::all_of(cards.begin(), cards.end(), [](const GpuCard& one) { return one.cuda != 0; });
     if (staging && all_copy) {
       return GpuWay::host;
     }
@@ -80,8 +80,9 @@ Result<GpuWay> common_way(std::span<const GpuCard> cards, std::span<const int> r
                     "{}; install nvidia-nccl-cu12 there, or name its folder in "
                     "HEADRACE_GPU_LIBRARIES{}",
                     ranks[static_cast<size_t>(without - cards.begin())], text_of(*without),
-                    staging ? "" : ", or set HEADRACE_COMM_GPU_STAGING=1 on all ranks to go "
-                                   "through host memory")};
+                    staging ? ""
+                            : ", or set HEADRACE_COMM_GPU_STAGING=1 on all ranks to go "
+                              "through host memory")};
   }
   for (size_t i = 1; i < cards.size(); ++i) {
     if (cards[i].version / 100 != cards[0].version / 100) {

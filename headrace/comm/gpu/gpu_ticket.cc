@@ -74,7 +74,8 @@ Result<bool> GpuTicket::passed() {
 Result<void> GpuTicket::hold(CudaStream stream, const WorkState& work) {
   base::MutexLock lock(mutex_);
   while (!work.done()) {
-    const auto ready = [&]() HR_NO_THREAD_SAFETY_ANALYSIS { return end_ != nullptr || work.done(); };
+    const auto ready = [&]()
+                           HR_NO_THREAD_SAFETY_ANALYSIS { return end_ != nullptr || work.done(); };
     static_cast<void>(changed_.wait_for(mutex_, kLookMost, ready));
     if (end_ != nullptr && !work.done()) {
       return pool_->cuda().wait(stream, end_);

@@ -54,8 +54,7 @@ std::vector<LibraryPlace> library_places(std::span<const std::string_view> names
   return places;
 }
 
-Result<OpenLibrary> OpenLibrary::open(std::string_view what,
-                                      std::span<const LibraryPlace> places) {
+Result<OpenLibrary> OpenLibrary::open(std::string_view what, std::span<const LibraryPlace> places) {
   std::string looked;
   for (const LibraryPlace& place : places) {
     const int mode = RTLD_NOW | RTLD_LOCAL | (place.mapped_only ? RTLD_NOLOAD : 0);

@@ -15,29 +15,18 @@ namespace {
 std::optional<int> type_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::u8:
-    case Dtype::boolean:
-      return kNcclUint8;
-    case Dtype::i8:
-      return kNcclInt8;
-    case Dtype::u32:
-      return kNcclUint32;
-    case Dtype::i32:
-      return kNcclInt32;
-    case Dtype::u64:
-      return kNcclUint64;
-    case Dtype::i64:
-      return kNcclInt64;
-    case Dtype::f16:
-      return kNcclFloat16;
-    case Dtype::bf16:
-      return kNcclBfloat16;
-    case Dtype::f32:
-      return kNcclFloat32;
-    case Dtype::f64:
-      return kNcclFloat64;
+    case Dtype::boolean: return kNcclUint8;
+    case Dtype::i8: return kNcclInt8;
+    case Dtype::u32: return kNcclUint32;
+    case Dtype::i32: return kNcclInt32;
+    case Dtype::u64: return kNcclUint64;
+    case Dtype::i64: return kNcclInt64;
+    case Dtype::f16: return kNcclFloat16;
+    case Dtype::bf16: return kNcclBfloat16;
+    case Dtype::f32: return kNcclFloat32;
+    case Dtype::f64: return kNcclFloat64;
     case Dtype::u16:
-    case Dtype::i16:
-      return std::nullopt;
+    case Dtype::i16: return std::nullopt;
   }
   return std::nullopt;
 }
@@ -46,22 +35,14 @@ std::optional<int> type_of(Dtype dtype) {
 std::optional<int> op_of(Op op, Dtype dtype) {
   const bool boolean = dtype == Dtype::boolean;
   switch (op) {
-    case Op::sum:
-      return boolean ? kNcclMax : kNcclSum;
-    case Op::product:
-      return boolean ? kNcclMin : kNcclProd;
-    case Op::max:
-      return kNcclMax;
-    case Op::min:
-      return kNcclMin;
-    case Op::average:
-      return boolean ? std::nullopt : std::optional<int>(kNcclAvg);
-    case Op::band:
-      return boolean ? std::optional<int>(kNcclMin) : std::nullopt;
-    case Op::bor:
-      return boolean ? std::optional<int>(kNcclMax) : std::nullopt;
-    case Op::bxor:
-      return std::nullopt;
+    case Op::sum: return boolean ? kNcclMax : kNcclSum;
+    case Op::product: return boolean ? kNcclMin : kNcclProd;
+    case Op::max: return kNcclMax;
+    case Op::min: return kNcclMin;
+    case Op::average: return boolean ? std::nullopt : std::optional<int>(kNcclAvg);
+    case Op::band: return boolean ? std::optional<int>(kNcclMin) : std::nullopt;
+    case Op::bor: return boolean ? std::optional<int>(kNcclMax) : std::nullopt;
+    case Op::bxor: return std::nullopt;
   }
   return std::nullopt;
 }
@@ -108,9 +89,7 @@ class Parts {
         note(nccl_.broadcast(call_.in, call_.out, call_.count * bytes_, kNcclUint8, call_.root,
                              to_.comm, to_.stream));
         break;
-      case Kind::all_gather:
-        all_gather();
-        break;
+      case Kind::all_gather: all_gather(); break;
       case Kind::all_to_all:
         send_parts(call_.send_counts);
         receive_parts(call_.recv_counts);
@@ -127,12 +106,8 @@ class Parts {
         }
         receive(call_.out, call_.counts[self()], call_.root);
         break;
-      case Kind::send:
-        send(call_.in, call_.count, call_.root);
-        break;
-      case Kind::recv:
-        receive(call_.out, call_.count, call_.root);
-        break;
+      case Kind::send: send(call_.in, call_.count, call_.root); break;
+      case Kind::recv: receive(call_.out, call_.count, call_.root); break;
       default:  // a barrier
         note(nccl_.all_reduce(to_.scratch, to_.scratch, 1, kNcclUint8, kNcclMax, to_.comm,
                               to_.stream));
@@ -278,44 +253,29 @@ uint64_t elements_in(const Call& call, int rank) {
   switch (call.kind) {
     case Kind::all_reduce:
     case Kind::reduce:
-    case Kind::send:
-      return call.count;
-    case Kind::broadcast:
-      return rank == call.root ? call.count : 0;
+    case Kind::send: return call.count;
+    case Kind::broadcast: return rank == call.root ? call.count : 0;
     case Kind::all_gather:
-    case Kind::gather:
-      return call.counts[static_cast<size_t>(rank)];
-    case Kind::reduce_scatter:
-      return sum_of(call.counts);
-    case Kind::all_to_all:
-      return sum_of(call.send_counts);
-    case Kind::scatter:
-      return rank == call.root ? sum_of(call.counts) : 0;
-    default:
-      return 0;
+    case Kind::gather: return call.counts[static_cast<size_t>(rank)];
+    case Kind::reduce_scatter: return sum_of(call.counts);
+    case Kind::all_to_all: return sum_of(call.send_counts);
+    case Kind::scatter: return rank == call.root ? sum_of(call.counts) : 0;
+    default: return 0;
   }
 }
 
 uint64_t elements_out(const Call& call, int rank) {
   switch (call.kind) {
     case Kind::all_reduce:
-    case Kind::recv:
-      return call.count;
-    case Kind::reduce:
-      return rank == call.root ? call.count : 0;
-    case Kind::broadcast:
-      return rank == call.root ? 0 : call.count;
-    case Kind::all_gather:
-      return sum_of(call.counts);
-    case Kind::gather:
-      return rank == call.root ? sum_of(call.counts) : 0;
-    case Kind::all_to_all:
-      return sum_of(call.recv_counts);
+    case Kind::recv: return call.count;
+    case Kind::reduce: return rank == call.root ? call.count : 0;
+    case Kind::broadcast: return rank == call.root ? 0 : call.count;
+    case Kind::all_gather: return sum_of(call.counts);
+    case Kind::gather: return rank == call.root ? sum_of(call.counts) : 0;
+    case Kind::all_to_all: return sum_of(call.recv_counts);
     case Kind::reduce_scatter:
-    case Kind::scatter:
-      return call.counts[static_cast<size_t>(rank)];
-    default:
-      return 0;
+    case Kind::scatter: return call.counts[static_cast<size_t>(rank)];
+    default: return 0;
   }
 }
 

@@ -18,14 +18,10 @@ constexpr int kOldest = 21800;
 Errc code_of(int result) {
   switch (result) {
     case kNcclInvalidArgument:
-    case kNcclInvalidUsage:
-      return Errc::invalid_argument;
-    case kNcclRemoteError:
-      return Errc::peer_dead;
-    case kNcclInternalError:
-      return Errc::internal;
-    default:
-      return Errc::io;
+    case kNcclInvalidUsage: return Errc::invalid_argument;
+    case kNcclRemoteError: return Errc::peer_dead;
+    case kNcclInternalError: return Errc::internal;
+    default: return Errc::io;
   }
 }
 
@@ -67,8 +63,7 @@ std::string nccl_version_text(int version) {
 
 std::string NcclLibrary::version_text() const { return nccl_version_text(version); }
 
-Result<std::shared_ptr<const NcclLibrary>> NcclLibrary::load(
-    std::span<const std::string> folders) {
+Result<std::shared_ptr<const NcclLibrary>> NcclLibrary::load(std::span<const std::string> folders) {
   HR_TRY(const auto library, OpenLibrary::open("NCCL", library_places(kName, folders)));
   auto nccl = std::make_shared<NcclLibrary>();
   nccl->path = library.path();
@@ -90,8 +85,7 @@ Error NcclLibrary::error(int result, std::string_view call, ncclComm* comm) cons
   return {code_of(result),
           fmt::format("comm: {} of NCCL {}: {} (result {}){}{}", call, version_text(),
                       kind != nullptr ? kind : "?", result,
-                      last != nullptr && *last != '\0' ? ": " : "",
-                      last != nullptr ? last : "")};
+                      last != nullptr && *last != '\0' ? ": " : "", last != nullptr ? last : "")};
 }
 
 }  // namespace headrace::comm

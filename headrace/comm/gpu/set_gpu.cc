@@ -117,17 +117,17 @@ Result<GpuWay> SetGpu::meet(int device, base::Deadline deadline) {
   cards->mine = card_of(with, door_.rank == 0);
   cards->all.resize(ranks);
   const GpuPatience how = patience(deadline);
-  HR_TRY(wait_for(
-      door_.all_gather({&cards->mine, sizeof(GpuCard), Dtype::u8},
-                       {cards->all.data(), ranks * sizeof(GpuCard), Dtype::u8}, deadline),
-      cards, how));
+  HR_TRY(
+      wait_for(door_.all_gather({&cards->mine, sizeof(GpuCard), Dtype::u8},
+                                {cards->all.data(), ranks * sizeof(GpuCard), Dtype::u8}, deadline),
+               cards, how));
   std::vector<int> numbers(ranks);
   std::iota(numbers.begin(), numbers.end(), 0);
   HR_TRY(const GpuWay way, common_way(cards->all, numbers, settings_.staging));
   if (way == GpuWay::nccl) {
-    HR_TRY(group_, NcclGroup::join(
-                       *with.nccl, *with.cuda, cards->all[0].id,
-                       {.rank = door_.rank, .ranks = door_.ranks, .device = device}, how));
+    HR_TRY(group_,
+           NcclGroup::join(*with.nccl, *with.cuda, cards->all[0].id,
+                           {.rank = door_.rank, .ranks = door_.ranks, .device = device}, how));
   } else {
     base::log_warning("comm: tensors on GPUs go through host memory, as not all ranks have NCCL");
   }
@@ -138,8 +138,7 @@ Work SetGpu::submit(Call&& call, base::Deadline deadline) {
   auto work = std::make_shared<WorkState>();
   {
     base::MutexLock lock(mutex_);
-    if (const auto found = collected_.find(std::this_thread::get_id());
-        found != collected_.end()) {
+    if (const auto found = collected_.find(std::this_thread::get_id()); found != collected_.end()) {
       Collected& group = found->second;
       if (group.calls.empty()) {
         group.work->call = call;  // what messages name
@@ -213,8 +212,7 @@ Work SetGpu::run(std::vector<Call> calls, std::shared_ptr<WorkState> work) {
   return Work(work);
 }
 
-Result<void> SetGpu::enqueue(NcclGroup& group, std::span<const Call> calls,
-                             const WorkState& work) {
+Result<void> SetGpu::enqueue(NcclGroup& group, std::span<const Call> calls, const WorkState& work) {
   const GpuMeans& with = means();
   const DeviceScope scope(**with.cuda, group.device());
   HR_TRY(scope.outcome());
@@ -369,8 +367,8 @@ void SetGpu::watch() {
     const auto landed = land(now);
     pause = landed.ok() && *landed > 0 ? kLookLeast : std::min(2 * pause, kLookMost);
     now = flights();
-    const auto error = landed.ok() ? now.empty() ? std::nullopt : trouble(now)
-                                   : std::optional(landed.error());
+    const auto error =
+        landed.ok() ? now.empty() ? std::nullopt : trouble(now) : std::optional(landed.error());
     if (error) {
       fail_all(*error);
     }
@@ -448,8 +446,8 @@ std::optional<Error> SetGpu::trouble_of_closed_ranks(const WorkState& waiting) {
   if (closed < 0 || !closed_limit_.passed()) {
     return std::nullopt;
   }
-  return Error{Errc::cancelled, fmt::format("{}: rank {} has closed the process set",
-                                            text_of(waiting), closed)};
+  return Error{Errc::cancelled,
+               fmt::format("{}: rank {} has closed the process set", text_of(waiting), closed)};
 }
 
 }  // namespace headrace::comm

@@ -26,13 +26,24 @@ GpuLibraries find_gpu_libraries(std::span<const std::string> folders) {
   auto all = folders_of(base::environment("HEADRACE_GPU_LIBRARIES").value_or(""));
   all.insert(all.end(), folders.begin(), folders.end());
   const auto means = GpuMeans::load(all);
+  int gpus = 0;
+  std::string cuda_found;
+  if (!means.cuda.ok()) {
+    cuda_found = means.cuda.error().message();
+  } else {
+    const auto counted = (*means.cuda)->devices();
+    gpus = counted.value_or(0);
+    cuda_found = fmt::format(
+        "{}, {}", (*means.cuda)->path(),
+        counted.ok() ? fmt::format("{} GPUs", gpus) : "no GPU: " + counted.error().message());
+  }
   return {
       .nccl = means.nccl.ok(),
       .nccl_found = means.nccl.ok() ? fmt::format("NCCL {}, {}", (*means.nccl)->version_text(),
                                                   (*means.nccl)->path)
                                     : means.nccl.error().message(),
-      .cuda = means.cuda.ok(),
-      .cuda_found = means.cuda.ok() ? (*means.cuda)->path() : means.cuda.error().message(),
+      .cuda = gpus > 0,
+      .cuda_found = cuda_found,
   };
 }
 

@@ -15,7 +15,7 @@ struct GpuLibraries {
   bool nccl = false;
   std::string nccl_found;  ///< "NCCL 2.21.5, PATH", or why it cannot be used
   bool cuda = false;
-  std::string cuda_found;
+  std::string cuda_found;  ///< "PATH, 8 GPUs", or why there is none
 };
 
 /// Open them as the first collective on a GPU would, and leave them open. `folders` come after those

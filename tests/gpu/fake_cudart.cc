@@ -82,6 +82,10 @@ FAKE_API const char* cudaGetErrorString(int code) {
   return code == kMemoryAllocation ? "out of memory (stand-in)" : "some error (stand-in)";
 }
 FAKE_API int cudaGetLastError() { return kSuccess; }
+FAKE_API int cudaGetDeviceCount(int* count) {
+  *count = kDevices;
+  return kSuccess;
+}
 FAKE_API int cudaGetDevice(int* device) {
   *device = current_device;
   return kSuccess;

@@ -31,6 +31,7 @@ Result<std::shared_ptr<const CudaLibrary>> CudaLibrary::load(std::span<const std
   cuda->path_ = library.path();
   HR_TRY(library.bind("cudaGetErrorString", &cuda->error_string_));
   HR_TRY(library.bind("cudaGetLastError", &cuda->last_error_));
+  HR_TRY(library.bind("cudaGetDeviceCount", &cuda->count_devices_));
   HR_TRY(library.bind("cudaGetDevice", &cuda->get_device_));
   HR_TRY(library.bind("cudaSetDevice", &cuda->set_device_));
   HR_TRY(library.bind("cudaStreamCreateWithFlags", &cuda->stream_create_));
@@ -55,6 +56,12 @@ Result<void> CudaLibrary::checked(int code, const char* call) const {
   return Error{
       code == kMemoryAllocation ? Errc::out_of_memory : Errc::io,
       fmt::format("comm: {} of CUDA: {} (error {})", call, said != nullptr ? said : "?", code)};
+}
+
+Result<int> CudaLibrary::devices() const {
+  int count = 0;
+  HR_TRY(checked(count_devices_(&count), "cudaGetDeviceCount"));
+  return count;
 }
 
 Result<int> CudaLibrary::device() const {

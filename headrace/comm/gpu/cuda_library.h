@@ -27,7 +27,8 @@ class CudaLibrary {
 
   const std::string& path() const { return path_; }
 
-  Result<int> device() const;  ///< of this thread
+  Result<int> devices() const;  ///< how many there are
+  Result<int> device() const;   ///< of this thread
   Result<void> use_device(int device) const;
 
   /// A stream that does not wait for the legacy default stream.
@@ -55,6 +56,7 @@ class CudaLibrary {
   std::string path_;
   const char* (*error_string_)(int) = nullptr;
   int (*last_error_)() = nullptr;
+  int (*count_devices_)(int*) = nullptr;
   int (*get_device_)(int*) = nullptr;
   int (*set_device_)(int) = nullptr;
   int (*stream_create_)(CudaStream*, unsigned) = nullptr;

@@ -96,7 +96,7 @@ TEST_CASE("places are this process, the folders in their order, and the system")
   CHECK_FALSE(places[3].mapped_only);
 }
 
-TEST_CASE("CUDA's runtime is found by each of its names") {
+TEST_CASE("CUDA's runtime comes from the first folder that has one") {
   CHECK(in_child([] {
           const std::string folders[] = {kFake + "/other", kFake + "/good"};
           const auto cuda = CudaLibrary::load(folders);

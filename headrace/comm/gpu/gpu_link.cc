@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/comm/gpu/gpu_link.h"
 
-#include <fmt/format.h>
-
 #include <climits>
 #include <utility>
 
@@ -78,18 +76,12 @@ void GpuLink::handle(const Message& message) {
   } else if (**way_ == GpuWay::host) {
     work.complete(run_on_host(gpu_.door_, *gpu_.means().events, work.call, message.tag,
                               gpu_.patience(work.deadline)));
-  } else if (device_ != work.call.device_index) {
-    work.complete(Error{Errc::invalid_argument,
-                        fmt::format("comm: messages between this rank and rank {} began on "
-                                    "cuda:{}, this one is on cuda:{}",
-                                    peer_, device_, work.call.device_index)});
   } else if (how = enqueue(message); !how.ok()) {
     gpu_.fail_all(how.error());
   }
 }
 
 Result<GpuWay> GpuLink::connect(int device, base::Deadline deadline) {
-  device_ = device;
   const GpuMeans& means = gpu_.means();
   const GpuPatience patience = gpu_.patience(deadline);
   const bool sends = kind_ == Kind::send;
@@ -99,11 +91,14 @@ Result<GpuWay> GpuLink::connect(int device, base::Deadline deadline) {
   const int ranks[] = {gpu_.door_.rank, peer_};
   HR_TRY(const GpuWay way, common_way(cards, ranks, gpu_.settings_.staging));
   if (way == GpuWay::nccl) {
-    HR_TRY(auto made,
-           NcclGroup::join(*means.nccl, *means.cuda, sends ? mine.id : theirs.id,
-                           {.rank = sends ? 0 : 1, .ranks = 2, .device = device}, patience));
+    auto made = NcclGroup::join(*means.nccl, *means.cuda, sends ? mine.id : theirs.id,
+                                {.rank = sends ? 0 : 1, .ranks = 2, .device = device}, patience);
+    if (!made.ok()) {  // the other one waits in it
+      gpu_.fail_all(made.error());
+      return std::move(made).error();
+    }
     base::MutexLock lock(mutex_);
-    group_ = std::move(made);
+    group_ = *std::move(made);
   }
   return way;
 }
@@ -126,7 +121,7 @@ Result<void> GpuLink::enqueue(const Message& message) {
   NcclGroup* const to = group();
   const GpuMeans& means = gpu_.means();
   gpu_.set_group(work, to);
-  const DeviceScope scope(**means.cuda, device_);
+  const DeviceScope scope(**means.cuda, work.call.device_index);
   HR_TRY(scope.outcome());
   HR_TRY((*means.cuda)->wait(to->stream(), message.begin));
   Call call = work.call;

@@ -40,8 +40,7 @@ class GpuLink {
   SetGpu& gpu_;
   const int peer_;
   const Kind kind_;
-  std::optional<Result<GpuWay>> way_;  // of the thread, as is device_
-  int device_ = -1;
+  std::optional<Result<GpuWay>> way_;  // of the thread
 
   base::Mutex mutex_;  // leaf
   base::CondVar changed_;

@@ -346,6 +346,32 @@ TEST_CASE("a group of collectives on GPUs has one work") {
   CHECK(run_gpu_ranks(2, body) == all_good(2));
 }
 
+TEST_CASE("a group that is never ended ends with its time limit") {
+  const auto body = [](ProcessSet& set) {
+    Numbers values = {set.rank()};
+    set.begin_group({.timeout = std::chrono::milliseconds(50)});
+    const Work work = set.all_reduce(on_gpu(values), Op::sum);
+    EXPECT(is_error(work, Errc::timeout, "it was not begun in time"));
+    EXPECT(!work.wait_on_stream(0).ok());
+    EXPECT(!set.end_group().wait().ok());
+    EXPECT_OK(set.all_reduce(on_gpu(values), Op::sum));
+    EXPECT(values[0] == 1);
+    return 0;
+  };
+  CHECK(run_gpu_ranks(2, body) == all_good(2));
+}
+
+TEST_CASE("a rank whose GPU cannot be used tells the others") {
+  const auto body = [](ProcessSet& set) {
+    Numbers values = {set.rank()};
+    Buffer buffer = on_gpu(values);
+    buffer.device_index = set.rank() == 1 ? 99 : 0;
+    EXPECT(is_error(set.all_reduce(buffer, Op::sum), Errc::io, "cudaSetDevice"));
+    return 0;
+  };
+  CHECK(run_gpu_ranks(2, body) == all_good(2));
+}
+
 TEST_CASE("messages between GPUs: a ring, and two ranks that send first") {
   const auto body = [](ProcessSet& set) {
     const int n = set.size();

@@ -40,7 +40,9 @@ void EventPool::give(CudaEvent event) {
 
 GpuTicket::~GpuTicket() {
   base::MutexLock lock(mutex_);
-  pool_->give(end_);
+  if (end_ != nullptr) {  // else there may be no pool
+    pool_->give(end_);
+  }
 }
 
 Result<void> GpuTicket::enqueued(CudaStream stream) {
@@ -56,11 +58,6 @@ Result<void> GpuTicket::enqueued(CudaStream stream) {
   }
   wake();
   return {};
-}
-
-bool GpuTicket::is_enqueued() {
-  base::MutexLock lock(mutex_);
-  return end_ != nullptr;
 }
 
 Result<bool> GpuTicket::passed() {

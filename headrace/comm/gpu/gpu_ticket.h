@@ -34,6 +34,7 @@ class EventPool {
 /// Thread-safe.
 class GpuTicket {
  public:
+  /// `pool` is null where there is no CUDA: the operation is never enqueued.
   explicit GpuTicket(std::shared_ptr<EventPool> pool) : pool_(std::move(pool)) {}
   ~GpuTicket();
   GpuTicket(const GpuTicket&) = delete;
@@ -41,7 +42,6 @@ class GpuTicket {
 
   /// The operation is on `stream` now: its end is what comes next there.
   Result<void> enqueued(CudaStream stream) HR_EXCLUDES(mutex_);
-  bool is_enqueued() HR_EXCLUDES(mutex_);
   /// The device has ended it; false while it is not even enqueued.
   Result<bool> passed() HR_EXCLUDES(mutex_);
   /// What is put on `stream` from now on begins after the operation; see Work::wait_on_stream.

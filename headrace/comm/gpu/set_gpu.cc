@@ -23,6 +23,8 @@ constexpr base::Micros kIdleMost = std::chrono::hours(1);  // take_off() wakes; 
 constexpr base::Micros kCauseMost = std::chrono::milliseconds(500);
 // A rank that has closed the set has ended its part of what this one may still compute.
 constexpr base::Micros kClosedMost = std::chrono::seconds(5);
+// What is not enqueued when its time is over is given up a little later: others know better why.
+constexpr base::Micros kLateMost = std::chrono::seconds(1);
 constexpr base::Micros kDrainMost = std::chrono::seconds(2);
 
 std::string text_of(const WorkState& work) {
@@ -91,17 +93,24 @@ GpuPatience SetGpu::patience(base::Deadline deadline) {
           }};
 }
 
-Result<GpuWay> SetGpu::prepare(int device, base::Deadline deadline) {
-  base::MutexLock lock(setup_);
-  if (!way_) {
-    way_ = meet(device, deadline);
+Result<void> SetGpu::claim(int device) {
+  base::MutexLock lock(mutex_);
+  if (device_ < 0) {
     device_ = device;
   }
-  if (way_->ok() && **way_ == GpuWay::nccl && device_ != device) {
+  if (device_ != device) {
     return Error{Errc::invalid_argument,
                  fmt::format("comm: this process set's GPU operations began on cuda:{}, the tensor "
                              "is on cuda:{}; each rank uses one GPU per process set",
                              device_, device)};
+  }
+  return {};
+}
+
+Result<GpuWay> SetGpu::prepare(int device, base::Deadline deadline) {
+  base::MutexLock lock(setup_);
+  if (!way_) {
+    way_ = meet(device, deadline);
   }
   return *way_;
 }
@@ -125,9 +134,13 @@ Result<GpuWay> SetGpu::meet(int device, base::Deadline deadline) {
   std::iota(numbers.begin(), numbers.end(), 0);
   HR_TRY(const GpuWay way, common_way(cards->all, numbers, settings_.staging));
   if (way == GpuWay::nccl) {
-    HR_TRY(group_,
-           NcclGroup::join(*with.nccl, *with.cuda, cards->all[0].id,
-                           {.rank = door_.rank, .ranks = door_.ranks, .device = device}, how));
+    auto made = NcclGroup::join(*with.nccl, *with.cuda, cards->all[0].id,
+                                {.rank = door_.rank, .ranks = door_.ranks, .device = device}, how);
+    if (!made.ok()) {  // the others wait in it
+      fail_all(made.error());
+      return std::move(made).error();
+    }
+    group_ = *std::move(made);
   } else {
     base::log_warning("comm: tensors on GPUs go through host memory, as not all ranks have NCCL");
   }
@@ -142,6 +155,8 @@ Work SetGpu::submit(Call&& call, base::Deadline deadline) {
       Collected& group = found->second;
       if (group.calls.empty()) {
         group.work->call = call;  // what messages name
+        flights_.push_back({group.work, nullptr});
+        changed_.notify_all();
       }
       group.calls.push_back(std::move(call));
       return Work(group.work);
@@ -150,16 +165,18 @@ Work SetGpu::submit(Call&& call, base::Deadline deadline) {
   }
   work->call = call;
   work->deadline = deadline;
+  work->gpu = std::make_shared<GpuTicket>(means().events);
   std::vector<Call> calls;
   calls.push_back(std::move(call));
   return run(std::move(calls), std::move(work));
 }
 
 void SetGpu::begin_group(base::Deadline deadline) {
+  auto work = std::make_shared<WorkState>();
+  work->deadline = deadline;
+  work->gpu = std::make_shared<GpuTicket>(means().events);
   base::MutexLock lock(mutex_);
-  Collected& group = collected_[std::this_thread::get_id()];
-  group.work = std::make_shared<WorkState>();
-  group.work->deadline = deadline;
+  collected_[std::this_thread::get_id()].work = std::move(work);
 }
 
 Work SetGpu::end_group() {
@@ -182,8 +199,16 @@ Work SetGpu::run(std::vector<Call> calls, std::shared_ptr<WorkState> work) {
     work->complete(std::move(error));
     return Work(work);
   };
+  if (work->done()) {  // its time was over before its group ended
+    return Work(work);
+  }
   if (auto error = patience(work->deadline).failure()) {
     return done(*std::move(error));
+  }
+  for (const Call& one : calls) {
+    if (auto good = claim(one.device_index); !good.ok()) {
+      return done(std::move(good).error());
+    }
   }
   const auto way = prepare(calls.front().device_index, work->deadline);
   if (!way.ok()) {
@@ -202,7 +227,6 @@ Work SetGpu::run(std::vector<Call> calls, std::shared_ptr<WorkState> work) {
       return done(std::move(good).error());
     }
   }
-  work->gpu = std::make_shared<GpuTicket>(means().events);
   NcclGroup* const to = group();
   if (take_off({work, to})) {
     if (const auto how = enqueue(*to, calls, *work); !how.ok()) {
@@ -236,28 +260,29 @@ Work SetGpu::message(Call&& call, int tag, base::Deadline deadline) {
   auto work = std::make_shared<WorkState>();
   work->call = std::move(call);
   work->deadline = deadline;
-  if (auto error = patience(deadline).failure()) {
-    work->complete(*std::move(error));
+  auto good = claim(work->call.device_index);
+  if (auto error = patience(deadline).failure(); error || !good.ok()) {
+    work->complete(error ? *std::move(error) : std::move(good).error());
     return Work(work);
   }
   const Call& what = work->call;
   GpuLink::Message message = {work, tag, nullptr};
   const GpuMeans& with = means();
+  work->gpu = std::make_shared<GpuTicket>(with.events);
   if (with.cuda.ok()) {
-    work->gpu = std::make_shared<GpuTicket>(with.events);
     const DeviceScope scope(**with.cuda, what.device_index);
     auto event = with.events->take();
-    if (!scope.outcome().ok() || !event.ok()) {
-      work->complete(event.ok() ? scope.outcome() : event.error());
-      return Work(work);
+    auto how = scope.outcome();
+    if (how.ok()) {
+      how = event.ok() ? (*with.cuda)->record(*event, reinterpret_cast<CudaStream>(what.stream))
+                       : event.error();
     }
-    message.begin = *event;
-    const auto stream = reinterpret_cast<CudaStream>(what.stream);
-    if (auto how = (*with.cuda)->record(*event, stream); !how.ok()) {
-      with.events->give(*event);
+    if (!how.ok()) {  // the other rank would wait for it
+      fail_all(how.error());
       work->complete(how);
       return Work(work);
     }
+    message.begin = *event;
   }
   {
     base::MutexLock lock(mutex_);
@@ -279,7 +304,11 @@ bool SetGpu::take_off(const Flight& flight) {
   {
     base::MutexLock lock(mutex_);
     error = failed_;
-    if (!error) {
+    const auto known = std::find_if(flights_.begin(), flights_.end(),
+                                    [&](const Flight& one) { return one.work == flight.work; });
+    if (!error && known != flights_.end()) {
+      known->group = flight.group;
+    } else if (!error) {
       flights_.push_back(flight);
       changed_.notify_all();
     }
@@ -341,9 +370,7 @@ void SetGpu::fail_all(const Error& error) {
   }
   for (const Flight& one : ended) {
     one.work->complete(cause);
-    if (one.work->gpu != nullptr) {
-      one.work->gpu->wake();
-    }
+    one.work->gpu->wake();
   }
 }
 
@@ -378,13 +405,23 @@ void SetGpu::watch() {
 Result<size_t> SetGpu::land(const std::vector<Flight>& flights) {
   std::vector<const NcclGroup*> waiting;  // what is behind in a group's order waits too
   std::vector<const WorkState*> ended;
+  const GpuMeans& with = means();
   for (const Flight& one : flights) {
+    if (one.group != nullptr) {  // or CUDA would make a context on GPU 0 for this thread
+      HR_TRY((*with.cuda)->use_device(one.group->device()));
+    }
     if (one.work->done()) {
       ended.push_back(one.work.get());
       continue;
     }
-    if (one.work->gpu == nullptr ||
-        std::find(waiting.begin(), waiting.end(), one.group) != waiting.end()) {
+    if (one.group == nullptr &&
+        one.work->deadline.at() + kLateMost < base::system_clock().monotonic()) {
+      one.work->complete(Error{Errc::timeout, text_of(*one.work) + ": it was not begun in time"});
+      one.work->gpu->wake();
+      ended.push_back(one.work.get());
+      continue;
+    }
+    if (std::find(waiting.begin(), waiting.end(), one.group) != waiting.end()) {
       continue;
     }
     auto passed = one.work->gpu->passed();

@@ -45,7 +45,7 @@ class SetGpu {
   friend class GpuLink;
   struct Flight {
     std::shared_ptr<WorkState> work;
-    NcclGroup* group = nullptr;  // null: of a link that has none yet
+    NcclGroup* group = nullptr;  // null: of a link that has none yet, or still being collected
   };
   /// Calls of a thread between begin_group() and end_group().
   struct Collected {
@@ -54,6 +54,8 @@ class SetGpu {
   };
 
   const GpuMeans& means() HR_EXCLUDES(load_);
+  /// A set uses one device of each rank.
+  Result<void> claim(int device) HR_EXCLUDES(mutex_);
   Result<GpuWay> prepare(int device, base::Deadline deadline) HR_EXCLUDES(setup_, mutex_);
   Result<GpuWay> meet(int device, base::Deadline deadline) HR_REQUIRES(setup_);
   NcclGroup* group() HR_EXCLUDES(setup_);
@@ -64,9 +66,9 @@ class SetGpu {
 
   /// Watch it. False: everything has failed, and so has the work.
   bool take_off(const Flight& flight) HR_EXCLUDES(mutex_);
-  /// The link of `work` has made its group.
+  /// Where `work`, which is watched already, is done.
   void set_group(const WorkState& work, NcclGroup* group) HR_EXCLUDES(mutex_);
-  void fail_all(const Error& error) HR_EXCLUDES(setup_, mutex_);
+  void fail_all(const Error& error) HR_EXCLUDES(mutex_);
   std::optional<Error> failed() HR_EXCLUDES(mutex_);
   std::vector<Flight> flights() HR_EXCLUDES(mutex_);
   void watch();
@@ -83,13 +85,13 @@ class SetGpu {
 
   base::Mutex setup_;  // before mutex_; held while ranks meet
   std::optional<Result<GpuWay>> way_ HR_GUARDED_BY(setup_);
-  int device_ HR_GUARDED_BY(setup_) = -1;
   std::unique_ptr<NcclGroup> group_ HR_GUARDED_BY(setup_);
   std::map<std::pair<int, Kind>, std::unique_ptr<GpuLink>> links_ HR_GUARDED_BY(setup_);
 
   base::Mutex mutex_;  // leaf
   base::CondVar changed_;
   bool stop_ HR_GUARDED_BY(mutex_) = false;
+  int device_ HR_GUARDED_BY(mutex_) = -1;
   std::optional<Error> failed_ HR_GUARDED_BY(mutex_);
   std::vector<Flight> flights_ HR_GUARDED_BY(mutex_);
   std::map<std::thread::id, Collected> collected_ HR_GUARDED_BY(mutex_);

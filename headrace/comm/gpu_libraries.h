@@ -18,8 +18,8 @@ struct GpuLibraries {
   std::string cuda_found;  ///< "PATH, 8 GPUs", or why there is none
 };
 
-/// Open them as the first collective on a GPU would, and leave them open. `folders` come after those
-/// of HEADRACE_GPU_LIBRARIES.
+/// Open them as the first collective on a GPU would, and leave them open. `folders` come after
+/// those of HEADRACE_GPU_LIBRARIES.
 HR_API GpuLibraries find_gpu_libraries(std::span<const std::string> folders);
 
 /// Of a list with colons between, as PATH has them.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of the collectives concerns GPUs alone: groups of operations, barriers, the libraries.
+#include "python/src/comm.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -9,7 +11,6 @@
 #include <vector>
 
 #include "headrace/comm/gpu_libraries.h"
-#include "python/src/comm.h"
 
 namespace headrace::python {
 

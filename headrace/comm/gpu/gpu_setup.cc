@@ -152,6 +152,8 @@ Result<void> run_on_host(const SetDoor& door, EventPool& events, const Call& cal
   memory->out = one_buffer ? memory->in : host_memory(cuda, out);
   if (in > 0) {
     HR_TRY(cuda.copy(memory->in.get(), call.in, in, stream));
+  }
+  if (in > 0 || call.kind == Kind::barrier) {
     HR_TRY(wait_for_stream(events, stream, patience));
   }
   Call host = call;

@@ -36,13 +36,17 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor) if tensor.dtype in COMPLEX else tensor
 
 
+def on_gpu(tensor: torch.Tensor) -> bool:
+    """Its collectives go through NCCL."""
+    return bool(tensor.is_cuda)
+
+
 def _at(tensor: torch.Tensor, count: int, name: str) -> Any:
-    kind = tensor.device.type
-    if kind == "cpu":
+    if on_gpu(tensor):
+        device = tensor.device
+        return Memory(tensor.data_ptr(), count, name, device.index or 0, current_stream(device))
+    if tensor.device.type == "cpu":
         return Memory(tensor.data_ptr(), count, name)
-    if kind == "cuda":
-        stream = torch.cuda.current_stream(tensor.device).cuda_stream
-        return Memory(tensor.data_ptr(), count, name, tensor.device.index, stream)
     raise Unsupported(
         f"headrace: the tensor is on {tensor.device}; collectives are for the CPU and for cuda"
     )
@@ -81,3 +85,13 @@ def library_folders() -> list[str]:
 def current_stream(device: torch.device) -> int:
     """The address of the stream that torch uses now."""
     return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def hold_up(stream: int, work: Any) -> None:
+    """Have what is put on the stream from now on begin after the work."""
+    work.wait_on_stream(stream)
+
+
+def future_of(device: torch.device) -> torch.futures.Future[Any]:
+    """A future whose value is on a device: those that wait for it wait with their streams."""
+    return torch.futures.Future(devices=[device])

@@ -161,7 +161,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
     def _how(self, options: Any, tensor: torch.Tensor | None = None) -> dict[str, Any]:
         """Keywords of every collective. A call that torch waits for at once runs on this thread."""
         seconds = options.timeout.total_seconds()
-        on_gpu = tensor is not None and tensor.is_cuda
+        on_gpu = tensor is not None and _devices.on_gpu(tensor)
         return {
             "blocking": not on_gpu and not getattr(options, "asyncOp", True),
             "timeout": seconds if seconds > 0 else self._limit,
@@ -248,7 +248,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
     def _done(
         self, work: Any, results: list[torch.Tensor], keep: Any, after: Callable[[], Any] | None
     ) -> HeadraceWork:
-        kind = GpuWork if keep is not None and keep[0].is_cuda else HeadraceWork
+        kind = GpuWork if keep is not None and _devices.on_gpu(keep[0]) else HeadraceWork
         ended = kind(work, self._waiter, results, keep, after)
         if self._coalescing is not None:
             self._coalescing.append(ended)
@@ -259,7 +259,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
     @contextlib.contextmanager
     def _together(self, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
         """Collectives on a GPU that begin together, as one operation of NCCL."""
-        on_gpu = len(tensors) > 0 and tensors[0].is_cuda
+        on_gpu = len(tensors) > 0 and _devices.on_gpu(tensors[0])
         if on_gpu:
             self._set.begin_group()
         try:

@@ -160,7 +160,7 @@ class GpuWork(HeadraceWork):
         self._seen()
         stream = _devices.current_stream(self._device)
         try:
-            self._work.wait_on_stream(stream)
+            _devices.hold_up(stream, self._work)
         except Error as error:
             raise as_torch(error) from None
         keep = self._keep
@@ -173,7 +173,7 @@ class GpuWork(HeadraceWork):
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Done at once; the streams of those that wait for it wait."""
         if self._future is None:
-            begun: torch.futures.Future[None] = torch.futures.Future(devices=[self._device])
+            begun: torch.futures.Future[None] = _devices.future_of(self._device)
             self._future = begun.then(self._outcome)
             begun.set_result(None)
         return self._future

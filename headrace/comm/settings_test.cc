@@ -39,6 +39,17 @@ TEST_CASE("settings are taken from their variables") {
   CHECK(untouched.transport == Transport::automatic);
 }
 
+TEST_CASE("settings of GPUs are taken from their variables") {
+  Config config;
+  const Variables variables = {{"HEADRACE_COMM_GPU_STAGING", "1"},
+                               {"HEADRACE_GPU_LIBRARIES", "/a::/b/lib:"}};
+  REQUIRE(read_settings(variables, &config).ok());
+  CHECK(config.gpu_staging);
+  CHECK(config.gpu_folders == std::vector<std::string>{"/a", "/b/lib"});
+  REQUIRE(read_settings(Variables{{"HEADRACE_COMM_GPU_STAGING", "0"}}, &config).ok());
+  CHECK_FALSE(config.gpu_staging);
+}
+
 TEST_CASE("values and names that are none are refused with their name") {
   CHECK(error_of({{"HEADRACE_COMM_HB_MS", "0"}}) ==
         "comm: HEADRACE_COMM_HB_MS is \"0\"; it takes a whole number from 1 on");
@@ -47,7 +58,9 @@ TEST_CASE("values and names that are none are refused with their name") {
   CHECK(error_of({{"HEADRACE_COMM_TRANSPORT", "udp"}}).find("HEADRACE_COMM_TRANSPORT") == 0);
   CHECK(error_of({{"HEADRACE_COMM_TRANSPROT", "tcp"}}) ==
         "comm: no setting is called HEADRACE_COMM_TRANSPROT; after HEADRACE_COMM_ there may be "
-        "TIMEOUT_MS, HB_MS, HB_MISS, IFACE and TRANSPORT");
+        "TIMEOUT_MS, HB_MS, HB_MISS, IFACE, TRANSPORT and GPU_STAGING");
+  CHECK(error_of({{"HEADRACE_COMM_GPU_STAGING", "yes"}}) ==
+        "comm: HEADRACE_COMM_GPU_STAGING is \"yes\"; it is 0 or 1");
 }
 
 }  // namespace

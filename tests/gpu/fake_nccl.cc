@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -92,6 +93,8 @@ struct ncclComm {
   std::atomic<int> state = kSuccess;
   std::thread joiner;
   std::mutex mutex;
+  std::condition_variable ended;
+  int running = 0;  // on streams; those that have not begun when it is aborted never do
   std::map<int, double> scales;
   int next_op = 5;
   int looks_left = 0;
@@ -190,6 +193,22 @@ class Run {
   explicit Run(std::vector<Op> ops) : ops_(std::move(ops)) {}
 
   void go() {
+    ncclComm& comm = *ops_.front().comm;
+    {
+      const std::lock_guard lock(comm.mutex);
+      if (comm.aborted) {
+        return;
+      }
+      ++comm.running;
+    }
+    run();
+    const std::lock_guard lock(comm.mutex);
+    --comm.running;
+    comm.ended.notify_all();
+  }
+
+ private:
+  void run() {
     const ncclComm& comm = *ops_.front().comm;
     for (const Op& op : ops_) {
       expand(op);
@@ -203,7 +222,6 @@ class Run {
     }
   }
 
- private:
   struct Part {
     unsigned char* data;
     size_t left;
@@ -497,7 +515,11 @@ FAKE_API int ncclCommDestroy(ncclComm* comm) {
   return kSuccess;
 }
 FAKE_API int ncclCommAbort(ncclComm* comm) {
-  comm->aborted = true;
+  {
+    std::unique_lock lock(comm->mutex);
+    comm->aborted = true;
+    comm->ended.wait(lock, [comm] { return comm->running == 0; });
+  }
   comm->joiner.join();
   ::unlink(comm->path.c_str());
   aborts.fetch_add(1);

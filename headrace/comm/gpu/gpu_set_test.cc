@@ -39,8 +39,6 @@ template <class T>
 constexpr Dtype kType = Dtype::f32;
 template <>
 constexpr Dtype kType<int32_t> = Dtype::i32;
-template <>
-constexpr Dtype kType<uint8_t> = Dtype::u8;
 
 template <class T>
 Buffer on_gpu(std::vector<T>& values, CudaStream stream = nullptr) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our side of comm_collectives.py, and what it is compared with on this machine itself.
 //   comm_headrace rank FOLDER RANK RANKS    serve commands (comm_worker.h)
+//   comm_headrace tcp FOLDER RANK RANKS     the same, over TCP between all ranks
 //   comm_headrace start FOLDER RANK RANKS   meet all ranks, print the seconds it took, leave
 //   comm_headrace cycles FOLDER RANK RANKS  the same, ten times, and the best
 //   comm_headrace limit FOLDER              serve "time copy f32 BYTES TIMES": two threads, each
@@ -27,6 +28,7 @@ using headrace::comm::Config;
 using headrace::comm::Context;
 using headrace::comm::Op;
 using headrace::comm::StoreTable;
+using headrace::comm::Transport;
 
 /// Keys as files; a name appears with its whole contents.
 StoreTable folder_store(const std::string& folder) {
@@ -57,9 +59,11 @@ StoreTable folder_store(const std::string& folder) {
   };
 }
 
-std::unique_ptr<Context> meet(char** arguments, const std::string& job) {
+std::unique_ptr<Context> meet(char** arguments, const std::string& job,
+                              Transport transport = Transport::automatic) {
   Config config = {.rank = std::stoi(arguments[3]), .world_size = std::stoi(arguments[4])};
   config.job = job;
+  config.transport = transport;
   config.init_timeout = std::chrono::seconds(60);
   config.timeout = std::chrono::seconds(60);
   auto context = Context::init(config, folder_store(arguments[2]));
@@ -160,11 +164,12 @@ int main(int argc, char** argv) {
     return comm_worker::serve(peer, argv[2]);
   }
   if (argc != 5) {
-    std::fprintf(stderr, "usage: comm_headrace rank|start|cycles FOLDER RANK RANKS\n");
+    std::fprintf(stderr, "usage: comm_headrace rank|tcp|start|cycles FOLDER RANK RANKS\n");
     return 2;
   }
-  if (what == "rank") {
-    const auto context = meet(argv, "benchmark");
+  if (what == "rank" || what == "tcp") {
+    const auto context =
+        meet(argv, "benchmark", what == "tcp" ? Transport::tcp : Transport::automatic);
     Headrace peer(*context);
     return comm_worker::serve(peer, argv[2]);
   }

@@ -146,8 +146,8 @@ def limit(folder: pathlib.Path) -> Peer:
     return Peer("two copying threads", [[str(PROGRAM), "limit", str(where)]], where, 1)
 
 
-def open_mpi(folder: pathlib.Path, ranks: int) -> Peer:
-    """Open MPI with its own choice of transports, built here."""
+def open_mpi_program(folder: pathlib.Path) -> tuple[str, str]:
+    """Open MPI's launcher, and its side built here."""
     compiler, launcher = shutil.which("mpicxx"), shutil.which("mpirun")
     if not compiler or not launcher:
         raise CannotDoIt("Open MPI is not installed; run `tools/apt.sh bench`")
@@ -158,10 +158,16 @@ def open_mpi(folder: pathlib.Path, ranks: int) -> Peer:
         done = subprocess.run(build, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise CannotDoIt(f"Open MPI: {' '.join(build)} failed: {done.stderr[-300:]}")
+    return launcher, str(program)
+
+
+def open_mpi(folder: pathlib.Path, ranks: int) -> Peer:
+    """Open MPI with its own choice of transports."""
+    launcher, program = open_mpi_program(folder)
     where = folder / f"openmpi{ranks}"
     command = [launcher, "--allow-run-as-root", "-np", str(ranks)]
     command += ["--oversubscribe"] if ranks > len(os.sched_getaffinity(0)) else []
-    return Peer("Open MPI", [[*command, str(program), str(where)]], where, ranks)
+    return Peer("Open MPI", [[*command, program, str(where)]], where, ranks)
 
 
 def torch_peer(python: str | None, backend: str, folder: pathlib.Path, ranks: int) -> Peer:

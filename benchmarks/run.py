@@ -22,6 +22,7 @@ SCRIPTS = [
     ("flow_engine.py", [], ["--quick"]),
     ("registry_mlflow.py", ["--large"], ["--quick"]),
     ("comm_collectives.py", [], ["--quick"]),
+    ("comm_network.py", [], ["--quick"]),
 ]
 
 

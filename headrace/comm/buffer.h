@@ -20,6 +20,14 @@ HR_API std::string_view op_name(Op op);
 /// Whose memory a buffer is in.
 enum class Device : uint8_t { cpu, cuda };
 
+/// Type in which a reduction of 32-bit floats travels. With one of 16 bits each contribution is
+/// rounded to it once, the sum is made in 32 bits in the order of the fixed tree, and the result,
+/// scaled, is rounded once: the same bits on all ranks, whatever carries them. What a node with
+/// several ranks has put together goes to other nodes in 32 bits.
+enum class Wire16 : uint8_t { none, f16, bf16 };
+
+HR_API std::string_view wire16_name(Wire16 wire16);
+
 /// Memory that a collective reads and writes; borrowed until its Work is done. That of a GPU has
 /// the device's number and the stream (a cudaStream_t) after whose work the collective begins.
 struct Buffer {

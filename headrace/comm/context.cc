@@ -35,6 +35,10 @@ struct Context::State {
   std::unique_ptr<ProcessSet> world;
   std::unique_ptr<Liveness> liveness;  // last: it calls into the others
 
+  /// Up to what needs all ranks; `meeting` is the first that did.
+  static Result<std::unique_ptr<State>> make(const Config& config, const StoreTable& store,
+                                             const Meeting& meeting);
+
   /// What a new set has: memory, connections, or both.
   struct Means {
     uint64_t set = 0;
@@ -73,9 +77,13 @@ SpinBudget spin_budget(int local_world_size, bool tcp) {
 }
 
 Result<NodeMemory> share_node_memory(const Config& config, const StoreTable& store,
-                                     const Topology& topology, size_t bytes) {
+                                     const Meeting& meeting, const Topology& topology,
+                                     size_t bytes) {
   if (topology.local_rank != 0) {
-    HR_TRY(const auto offer, fetch_offer(config, store, topology.node_rank));
+    const auto& nodes = topology.node_of;
+    const auto leader = std::find(nodes.begin(), nodes.end(), topology.node_rank) - nodes.begin();
+    HR_TRY(const auto offer, fetch_offer(config, store, topology.node_rank,
+                                         meeting.ranks[static_cast<size_t>(leader)]));
     return NodeMemory::open(offer);
   }
   auto memory = NodeMemory::make(bytes);
@@ -93,6 +101,11 @@ Result<void> check(const Config& config) {
         fmt::format("comm: rank {} of {} ranks; a rank is in [0, world size), and there are "
                     "at most {}",
                     config.rank, config.world_size, kNodeRanksMax)};
+  }
+  if (config.streams < 1 || config.streams > TcpLinks::kStreamsMax) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("comm: {} streams between two ranks; there may be 1 to {}",
+                             config.streams, TcpLinks::kStreamsMax)};
   }
   return {};
 }
@@ -136,7 +149,7 @@ Result<std::unique_ptr<SetTransport>> Context::State::make_transport(
     return std::unique_ptr<SetTransport>(
         std::make_unique<ShmTransport>(std::move(means.mapping), *std::move(channel)));
   }
-  HR_TRY(auto links, TcpLinks::make(rank, std::move(means.connections)));
+  HR_TRY(auto links, TcpLinks::make(rank, std::move(means.connections), config.streams));
   std::vector<int> node_of;
   for (const int one : world_ranks) {
     node_of.push_back(topology.node_of[static_cast<size_t>(one)]);
@@ -169,6 +182,7 @@ Result<std::unique_ptr<ProcessSet>> Context::State::make_set(Means means,
   state->spin = spin;
   state->timeout = config.timeout;
   state->gpu_settings = {config.gpu_folders, config.gpu_staging};
+  state->wire16 = config.wire16;
   progress->add(state->queue);
   return std::make_unique<ProcessSet>(std::move(state));
 }
@@ -223,20 +237,41 @@ NetworkEvents events_of(const std::shared_ptr<Progress>& progress, const NodeBel
 }
 
 /// Bells of the node, and its memory of the world.
-Result<NodeMemory> memory_for(const Config& config, const StoreTable& store,
+Result<NodeMemory> memory_for(const Config& config, const StoreTable& store, const Meeting& meeting,
                               const Topology& topology, bool tcp) {
   if (tcp && config.transport == Transport::tcp) {
     return NodeMemory::make(bell_bytes(1));
   }
   const size_t channel = ShmGeometry::choose(topology.local_world_size).segment_bytes();
-  return share_node_memory(config, store, topology, bell_bytes(kNodeRanksMax) + channel);
+  return share_node_memory(config, store, meeting, topology, bell_bytes(kNodeRanksMax) + channel);
+}
+
+/// All ranks have what they need. Who has not cannot be heard over what was to be shared: the store
+/// tells.
+Result<void> first_barrier(const Config& config, const StoreTable& store, ProcessSet& world) {
+  constexpr auto kLook = std::chrono::seconds(1);
+  const Work work =
+      world.barrier({.timeout = config.init_timeout, .blocking = true, .blocking_limit = kLook});
+  while (!work.done()) {
+    if (const auto failed = published_failure(config, store)) {
+      return *failed;
+    }
+    static_cast<void>(work.wait(kLook));
+  }
+  auto outcome = work.wait();
+  if (!outcome.ok()) {  // who could not start may have ended since: why counts for more
+    if (auto failed = published_failure(config, store)) {
+      return *std::move(failed);
+    }
+  }
+  return outcome;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Context>> Context::init(const Config& config, const StoreTable& store) {
-  HR_TRY(check(config));
-  HR_TRY(auto meeting, meet(config, store));
+Result<std::unique_ptr<Context::State>> Context::State::make(const Config& config,
+                                                             const StoreTable& store,
+                                                             const Meeting& meeting) {
   Topology topology = topology_of(meeting.ranks, config.rank);
   const bool tcp =
       config.world_size > 1 && (topology.nodes > 1 || config.transport == Transport::tcp);
@@ -247,7 +282,7 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
                              "container",
                              topology.nodes, topology.hosts.front())};
   }
-  auto memory = memory_for(config, store, topology, tcp);
+  auto memory = memory_for(config, store, meeting, topology, tcp);
   if (!memory.ok()) {
     if (tcp) {  // the other nodes wait for an address
       static_cast<void>(tell_all(config, store, "address", memory.error()));
@@ -278,17 +313,33 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
   means.memory = !tcp || state->has_memory(all) ? channel : nullptr;
   if (tcp) {
     HR_TRY(state->network, join_network(config, store, meeting, events_of(progress, bells)));
-    HR_TRY(means.connections, state->network->connect(means.set, all, config.rank,
-                                                      base::Deadline::in(config.init_timeout)));
+    HR_TRY(means.connections,
+           state->network->connect(means.set, all, config.rank,
+                                   base::Deadline::in(config.init_timeout), config.streams));
   }
   if (!tcp && config.world_size > 1) {
     HR_TRY(state->network, open_mailbox(config, meeting, events_of(progress, bells)));
   }
   HR_TRY(state->world, state->make_set(std::move(means), all, config.rank));
   HR_TRY(state->watch_processes());
-  HR_TRY(state->world->barrier({.timeout = config.init_timeout, .blocking = true}).wait());
-  state->memory.settle();  // all have opened it
-  return std::make_unique<Context>(std::move(state));
+  return state;
+}
+
+Result<std::unique_ptr<Context>> Context::init(const Config& config, const StoreTable& store) {
+  HR_TRY(check(config));
+  HR_TRY(const auto meeting, meet(config, store));
+  auto state = State::make(config, store, meeting);
+  if (!state.ok()) {
+    const RankInfo& own = meeting.ranks[static_cast<size_t>(config.rank)];
+    publish_failure(
+        config, store,
+        {state.error().code(), fmt::format("comm: rank {} on {} cannot take part: {}", config.rank,
+                                           own.host, state.error().message())});
+    return std::move(state).error();
+  }
+  HR_TRY(first_barrier(config, store, *(*state)->world));
+  (*state)->memory.settle();  // all have opened it
+  return std::make_unique<Context>(*std::move(state));
 }
 
 std::string_view transport_name(Transport transport) {
@@ -396,8 +447,8 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
     good = memory.ok() ? Result<void>() : memory.error();
   }
   if (color >= 0 && connects && good.ok()) {
-    auto connections =
-        state.network->connect(means.set, world_ranks, rank, base::Deadline::in(kConnectMost));
+    auto connections = state.network->connect(
+        means.set, world_ranks, rank, base::Deadline::in(kConnectMost), state.config.streams);
     good = connections.ok() ? Result<void>() : connections.error();
     means.connections = connections.ok() ? *std::move(connections) : std::vector<base::Fd>();
   }

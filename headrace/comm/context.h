@@ -39,6 +39,8 @@ struct Config {
   /// A host from which the kernel hears nothing for hb_ms * hb_miss (at least a second) is lost.
   std::chrono::milliseconds hb_ms{500};
   int hb_miss = 4;
+  int streams = 1;  ///< TCP connections that carry the tensors between two ranks of a set, up to 8
+  Wire16 wire16 = Wire16::none;  ///< of reductions whose options do not say it
   /// Of the job: who does not know it is turned away. Without one, rank 0 makes one for this
   /// membership and hands it out through the store, which is as safe as the store is.
   std::shared_ptr<const wire::Secret> secret = {};

@@ -93,6 +93,7 @@ Options NamedSet::State::options_of(const ReadyTensor& tensor) const {
   return {.name = tensor->name,
           .prescale = tensor->any().prescale,
           .postscale = tensor->any().postscale,
+          .wire16 = tensor->any().wire16,
           .blocking = true,
           .blocking_limit = kDriveMost};
 }

@@ -13,15 +13,14 @@
 
 namespace headrace::comm {
 
-/// all_reduce and barrier go through the node first: its ranks put together what they have, one of
-/// them (small), or each with its share (large), exchanges that with its like of the other nodes,
-/// and the node hands the result to all. Other kinds go over TCP between all ranks, once the node's
-/// have agreed on what is done.
+/// Operations go through the node's memory as far as its ranks are concerned, and over TCP once
+/// per node or between the ranks that have something for one another.
 class NodesTransport : public SetTransport {
  public:
   /// `channel` is that of this node's ranks of the set, in their order.
   NodesTransport(std::unique_ptr<TcpTransport> tcp, base::ShmMapping memory, ShmChannel channel);
 
+  int rank() const override { return tcp_->rank(); }
   std::unique_ptr<Operation> start(const Call& call) override;
   bool next_begun() override { return next_shm_begun(channel_, state_) || tcp_->next_begun(); }
   bool closed(int rank) const override;
@@ -43,15 +42,27 @@ class NodesTransport : public SetTransport {
 
  private:
   class Phased;
-  class ThroughNode;
   class Agreed;
+  class Reducing;
+  class Scattering;
+  class Broadcasting;
+  class Gathering;
+  class Mixed;
+  struct Place {
+    size_t node = 0;
+    size_t place = 0;  // in the node
+  };
 
   const std::vector<int>& own_node() const { return tcp_->tree().nodes[node_]; }
+  size_t node_of(int rank) const { return place_[static_cast<size_t>(rank)].node; }
+  size_t place_of(int rank) const { return place_[static_cast<size_t>(rank)].place; }
 
   std::unique_ptr<TcpTransport> tcp_;
   base::ShmMapping memory_;
   ShmChannel channel_;
   ShmSetState state_;
+  std::vector<Place> place_;     // by rank of the set
+  bool even_ = true;             // all nodes have as many ranks
   size_t node_ = 0;              // of this rank, in the tree
   std::vector<TcpGroup> rails_;  // the i-th ranks of all nodes, as many as the smallest has
   std::vector<std::byte> partial_;

@@ -24,6 +24,8 @@ struct Options {
   std::string_view name = {};  ///< for messages; ordered sets pair operations by their order alone
   double prescale = 1.0;       ///< on each contribution; reductions only
   double postscale = 1.0;      ///< on the result; reductions only
+  /// Of reductions of f32; the same on all ranks. Default: the context's.
+  std::optional<Wire16> wire16 = {};
   /// After which the set fails with `timeout` on all ranks; default: the context's.
   std::optional<std::chrono::milliseconds> timeout = {};
   /// Do it on this thread before the call returns: saves the hand-over to the progress thread.

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "headrace/comm/forks_internal.h"
@@ -27,6 +28,7 @@ struct ProcessSet::State {
   int rank = 0;
   SpinBudget spin;
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
+  Wire16 wire16 = Wire16::none;
 
   GpuSettings gpu_settings;
   ProcessSet* owner = nullptr;
@@ -39,6 +41,14 @@ struct ProcessSet::State {
   Work message_gpu(Kind kind, const ConstBuffer& buffer, int other, int tag,
                    const Options& options);
   void close_gpu() HR_EXCLUDES(gpu_mutex);
+  /// An all_reduce that nobody names, on this thread, which has locked `driving`.
+  Work reduce_now(const QuickReduce& what, const Options& options) HR_RELEASE(queue->driving());
+  /// Any call, likewise; `announced`: the number under which try_at_once() has begun it.
+  Work drive(Call&& call, const Options& options, std::optional<uint64_t> announced)
+      HR_RELEASE(queue->driving());
+  std::shared_ptr<WorkState> made(Call&& call, const Options& options) const;
+  /// Unlock, and see to what others have left to do.
+  void stop_driving() HR_RELEASE(queue->driving());
 };
 
 }  // namespace headrace::comm

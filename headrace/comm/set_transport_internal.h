@@ -20,6 +20,9 @@ class SetTransport {
  public:
   virtual ~SetTransport() = default;
 
+  /// Of this process, in the set.
+  virtual int rank() const = 0;
+
   /// The next operation of the set. `call` must outlive it.
   virtual std::unique_ptr<Operation> start(const Call& call) = 0;
   /// Between two operations: some other rank is known to be in the next one already.

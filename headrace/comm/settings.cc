@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <numeric>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 #include "headrace/comm/gpu_libraries.h"
 
@@ -14,46 +18,135 @@ namespace headrace::comm {
 namespace {
 
 constexpr std::string_view kPrefix = "HEADRACE_COMM_";
-constexpr std::string_view kKnown = "TIMEOUT_MS, HB_MS, HB_MISS, IFACE, TRANSPORT and GPU_STAGING";
+constexpr int64_t kUnbounded = int64_t{1} << 40;
 
-Result<int64_t> positive(const std::string& name, const std::string& value) {
+struct Given {
+  const std::string& name;
+  const std::string& value;
+};
+
+Error refused(const Given& given, std::string_view takes) {
+  return {Errc::invalid_argument,
+          fmt::format("comm: {} is \"{}\"; it takes {}", given.name, given.value, takes)};
+}
+
+std::optional<int64_t> whole_number(std::string_view text) {
   int64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || number < 1 ||
-      number > int64_t{1} << 40) {
-    return Error{Errc::invalid_argument,
-                 fmt::format("comm: {} is \"{}\"; it takes a whole number from 1 on", name, value)};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number)
+                                                                  : std::nullopt;
+}
+
+Result<int64_t> number_of(const Given& given, int64_t least, int64_t most) {
+  const auto number = whole_number(given.value);
+  if (number && *number >= least && *number <= most) {
+    return *number;
   }
-  return number;
+  return refused(given, most >= kUnbounded
+                            ? fmt::format("a whole number from {} on", least)
+                            : fmt::format("a whole number from {} to {}", least, most));
+}
+
+Result<void> read_milliseconds(const Given& given, std::chrono::milliseconds* out) {
+  HR_TRY(const int64_t number, number_of(given, 1, kUnbounded));
+  *out = std::chrono::milliseconds(number);
+  return {};
+}
+
+Result<void> read_transport(const Given& given, Config* config) {
+  HR_TRY(config->transport, transport_of_name(given.value), given.name);
+  return {};
+}
+
+Result<void> read_hb_miss(const Given& given, Config* config) {
+  HR_TRY(const int64_t number, number_of(given, 1, kUnbounded));
+  config->hb_miss = static_cast<int>(std::min<int64_t>(number, 1'000'000));
+  return {};
+}
+
+Result<void> read_streams(const Given& given, Config* config) {
+  HR_TRY(const int64_t number, number_of(given, 1, 8));
+  config->streams = static_cast<int>(number);
+  return {};
+}
+
+Result<void> read_wire16(const Given& given, Config* config) {
+  for (const auto one : {Wire16::none, Wire16::f16, Wire16::bf16}) {
+    if (given.value == wire16_name(one)) {
+      config->wire16 = one;
+      return {};
+    }
+  }
+  return refused(given, "none, f16 or bf16");
+}
+
+Result<void> read_gpu_staging(const Given& given, Config* config) {
+  if (given.value != "0" && given.value != "1") {
+    return refused(given, "0 or 1");
+  }
+  config->gpu_staging = given.value == "1";
+  return {};
+}
+
+struct Setting {
+  std::string_view field;
+  Result<void> (*read)(const Given& given, Config* config);
+};
+constexpr Setting kSettings[] = {
+    {"TIMEOUT_MS",
+     [](const Given& given, Config* config) { return read_milliseconds(given, &config->timeout); }},
+    {"HB_MS",
+     [](const Given& given, Config* config) { return read_milliseconds(given, &config->hb_ms); }},
+    {"HB_MISS", read_hb_miss},
+    {"IFACE",
+     [](const Given& given, Config* config) {
+       config->iface = given.value;
+       return Result<void>();
+     }},
+    {"TRANSPORT", read_transport},
+    {"STREAMS", read_streams},
+    {"WIRE16", read_wire16},
+    {"GPU_STAGING", read_gpu_staging},
+};
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t corner = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t changed = corner + (a[i] == b[j] ? 0 : 1);
+      corner = std::exchange(row[j + 1], std::min({changed, row[j] + 1, row[j + 1] + 1}));
+    }
+  }
+  return row.back();
+}
+
+Error unknown(const std::string& name) {
+  const std::string_view field = std::string_view(name).substr(kPrefix.size());
+  const auto farther = [field](const Setting& one, const Setting& other) {
+    return edit_distance(field, one.field) < edit_distance(field, other.field);
+  };
+  const auto nearest = std::min_element(std::begin(kSettings), std::end(kSettings), farther);
+  std::string known;
+  for (const Setting& one : kSettings) {
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", one.field);
+  }
+  const bool close = edit_distance(field, nearest->field) <= (field.size() + 2) / 3;
+  return {Errc::invalid_argument,
+          fmt::format("comm: no setting is called {}; {}after {} there may be {}", name,
+                      close ? fmt::format("did you mean {}{}? ", kPrefix, nearest->field) : "",
+                      kPrefix, known)};
 }
 
 Result<void> read_one(const std::string& name, const std::string& value, Config* config) {
   const std::string_view field = std::string_view(name).substr(kPrefix.size());
-  if (field == "TRANSPORT") {
-    HR_TRY(config->transport, transport_of_name(value), name);
-  } else if (field == "IFACE") {
-    config->iface = value;
-  } else if (field == "TIMEOUT_MS") {
-    HR_TRY(const int64_t number, positive(name, value));
-    config->timeout = std::chrono::milliseconds(number);
-  } else if (field == "HB_MS") {
-    HR_TRY(const int64_t number, positive(name, value));
-    config->hb_ms = std::chrono::milliseconds(number);
-  } else if (field == "HB_MISS") {
-    HR_TRY(const int64_t number, positive(name, value));
-    config->hb_miss = static_cast<int>(std::min<int64_t>(number, 1'000'000));
-  } else if (field == "GPU_STAGING") {
-    if (value != "0" && value != "1") {
-      return Error{Errc::invalid_argument,
-                   fmt::format("comm: {} is \"{}\"; it is 0 or 1", name, value)};
+  for (const Setting& one : kSettings) {
+    if (one.field == field) {
+      return one.read({name, value}, config);
     }
-    config->gpu_staging = value == "1";
-  } else {
-    return Error{Errc::invalid_argument,
-                 fmt::format("comm: no setting is called {}; after {} there may be {}", name,
-                             kPrefix, kKnown)};
   }
-  return {};
+  return unknown(name);
 }
 
 }  // namespace

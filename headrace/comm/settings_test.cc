@@ -21,6 +21,7 @@ TEST_CASE("settings are taken from their variables") {
   const Variables variables = {
       {"HEADRACE_COMM_TRANSPORT", "tcp"}, {"HEADRACE_COMM_TIMEOUT_MS", "1500"},
       {"HEADRACE_COMM_HB_MS", "100"},     {"HEADRACE_COMM_HB_MISS", "3"},
+      {"HEADRACE_COMM_STREAMS", "4"},     {"HEADRACE_COMM_WIRE16", "bf16"},
       {"HEADRACE_IFACE", "eth0"},         {"PATH", "/bin"},
       {"HOROVOD_GLOO_IFACE", "eth1"}};
   REQUIRE(read_settings(variables, &config).ok());
@@ -28,6 +29,8 @@ TEST_CASE("settings are taken from their variables") {
   CHECK(config.timeout.count() == 1500);
   CHECK(config.hb_ms.count() == 100);
   CHECK(config.hb_miss == 3);
+  CHECK(config.streams == 4);
+  CHECK(config.wire16 == Wire16::bf16);
   CHECK(config.iface == "eth0");
   REQUIRE(
       read_settings(Variables{{"HEADRACE_COMM_IFACE", "ib*"}, {"HEADRACE_IFACE", "eth0"}}, &config)
@@ -56,11 +59,22 @@ TEST_CASE("values and names that are none are refused with their name") {
   CHECK(error_of({{"HEADRACE_COMM_HB_MISS", "3x"}}).find("HEADRACE_COMM_HB_MISS is \"3x\"") !=
         std::string::npos);
   CHECK(error_of({{"HEADRACE_COMM_TRANSPORT", "udp"}}).find("HEADRACE_COMM_TRANSPORT") == 0);
-  CHECK(error_of({{"HEADRACE_COMM_TRANSPROT", "tcp"}}) ==
-        "comm: no setting is called HEADRACE_COMM_TRANSPROT; after HEADRACE_COMM_ there may be "
-        "TIMEOUT_MS, HB_MS, HB_MISS, IFACE, TRANSPORT and GPU_STAGING");
+  CHECK(error_of({{"HEADRACE_COMM_STREAMS", "9"}}) ==
+        "comm: HEADRACE_COMM_STREAMS is \"9\"; it takes a whole number from 1 to 8");
+  CHECK(error_of({{"HEADRACE_COMM_WIRE16", "fp16"}}) ==
+        "comm: HEADRACE_COMM_WIRE16 is \"fp16\"; it takes none, f16 or bf16");
   CHECK(error_of({{"HEADRACE_COMM_GPU_STAGING", "yes"}}) ==
-        "comm: HEADRACE_COMM_GPU_STAGING is \"yes\"; it is 0 or 1");
+        "comm: HEADRACE_COMM_GPU_STAGING is \"yes\"; it takes 0 or 1");
+}
+
+TEST_CASE("a name that is not known is refused with the nearest one that is") {
+  const std::string typo = error_of({{"HEADRACE_COMM_TRANSPROT", "tcp"}});
+  CHECK(typo.find("no setting is called HEADRACE_COMM_TRANSPROT; did you mean "
+                  "HEADRACE_COMM_TRANSPORT? after HEADRACE_COMM_ there may be TIMEOUT_MS, ") !=
+        std::string::npos);
+  const std::string other = error_of({{"HEADRACE_COMM_PONIES", "3"}});
+  CHECK(other.find("HEADRACE_COMM_PONIES; after HEADRACE_COMM_ there may be ") !=
+        std::string::npos);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ class ShmTransport : public SetTransport {
   ShmTransport(base::ShmMapping memory, ShmChannel channel)
       : memory_(std::move(memory)), channel_(std::move(channel)) {}
 
+  int rank() const override { return channel_.rank(); }
   std::unique_ptr<Operation> start(const Call& call) override {
     return start_shm_operation(call, channel_, state_);
   }

@@ -23,6 +23,7 @@ struct Layout {
   std::vector<int> nodes;
   Transport transport = Transport::tcp;
   bool dealt = false;
+  int streams = 1;
 
   int ranks() const { return std::accumulate(nodes.begin(), nodes.end(), 0); }
   std::vector<int> node_of() const {
@@ -50,6 +51,9 @@ const std::vector<Layout> kLayouts = {
     {"2x2", {2, 2}, Transport::automatic},
     {"3+2", {3, 2}, Transport::automatic},
     {"3+2 dealt", {3, 2}, Transport::automatic, true},
+    {"tcp 2, two streams", {2}, Transport::tcp, false, 2},
+    {"tcp 5, eight streams", {5}, Transport::tcp, false, 8},
+    {"3+2, three streams", {3, 2}, Transport::automatic, false, 3},
 };
 
 void run_layout(const Layout& layout, const std::function<void(Context&)>& body) {
@@ -58,6 +62,7 @@ void run_layout(const Layout& layout, const std::function<void(Context&)>& body)
       layout.ranks(),
       [&](Config& config) {
         config.transport = layout.transport;
+        config.streams = layout.streams;
         config.node = "node " + std::to_string(node_of[static_cast<size_t>(config.rank)]);
       },
       body);
@@ -183,7 +188,7 @@ TEST_CASE("all types and operations agree with the fixed tree between nodes") {
 }
 
 /// Every kind once, for each count; what each gave, one behind the other.
-std::vector<std::byte> every_kind(ProcessSet& set, bool blocking) {
+std::vector<std::byte> every_kind(ProcessSet& set, bool blocking, Dtype dtype = Dtype::f32) {
   const auto n = static_cast<uint64_t>(set.size());
   const auto rank = static_cast<uint64_t>(set.rank());
   const Options options = {.blocking = blocking};
@@ -193,32 +198,34 @@ std::vector<std::byte> every_kind(ProcessSet& set, bool blocking) {
     CHECK_MESSAGE(how.ok(), how.error().message());
     all.insert(all.end(), out.begin(), out.end());
   };
-  const auto f32 = [](std::vector<std::byte>& bytes) {
-    return Buffer{bytes.data(), bytes.size() / 4, Dtype::f32};
+  const size_t element = dtype_bytes(dtype);
+  const auto all_of = [&](std::vector<std::byte>& bytes) {
+    return Buffer{bytes.data(), bytes.size() / element, dtype};
   };
-  const auto sized = [](uint64_t elements) { return std::vector<std::byte>(elements * 4); };
+  const auto sized = [&](uint64_t elements) { return std::vector<std::byte>(elements * element); };
   for (const uint64_t count : {0U, 1U, 15U, 5'000U, 70'001U}) {
     for (int root = 0; root < set.size(); ++root) {
       const bool here = set.rank() == root;
-      auto in = input(set.rank(), count, Dtype::f32, count + 7);
+      auto in = input(set.rank(), count, dtype, count + 7);
       auto out = sized(count);
-      const Work reduced = set.reduce(f32(in), f32(out), root, Op::sum, options);
+      const Work reduced = set.reduce(all_of(in), all_of(out), root, Op::sum, options);
       CHECK(reduced.wait().ok());  // `out` is copied below
       done(reduced, here ? out : sized(0));
       out = in;
-      done(set.broadcast(f32(out), root, options), out);
+      done(set.broadcast(all_of(out), root, options), out);
       auto gathered = sized(here ? count * n : 0);
-      done(set.gather(f32(in), f32(gathered), root, options), gathered);
+      done(set.gather(all_of(in), all_of(gathered), root, options), gathered);
       out = sized(count);
-      done(set.scatter(f32(gathered), f32(out), root, options), out);
+      done(set.scatter(all_of(gathered), all_of(out), root, options), out);
     }
-    auto in = input(set.rank(), count * n, Dtype::f32, count + 8);
+    auto in = input(set.rank(), count * n, dtype, count + 8);
     auto out = sized(count);
-    done(set.reduce_scatter(f32(in), f32(out), Op::sum, {.prescale = 0.5, .blocking = blocking}),
+    done(set.reduce_scatter(all_of(in), all_of(out), Op::sum,
+                            {.prescale = 0.5, .blocking = blocking}),
          out);
     auto wide = sized(count * n);
-    done(set.all_gather(f32(out), f32(wide), options), wide);
-    done(set.all_to_all(f32(in), f32(wide), options), wide);
+    done(set.all_gather(all_of(out), all_of(wide), options), wide);
+    done(set.all_to_all(all_of(in), all_of(wide), options), wide);
     std::vector<uint64_t> counts(n);
     std::vector<uint64_t> to(n);
     std::vector<uint64_t> from(n);
@@ -227,14 +234,14 @@ std::vector<std::byte> every_kind(ProcessSet& set, bool blocking) {
       to[r] = count * rank / (r + 1);
       from[r] = count * r / (rank + 1);
     }
-    in = input(set.rank(), counts[rank], Dtype::f32, count + 9);
+    in = input(set.rank(), counts[rank], dtype, count + 9);
     wide = sized(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
-    done(set.all_gather_v(f32(in), counts, f32(wide), options), wide);
+    done(set.all_gather_v(all_of(in), counts, all_of(wide), options), wide);
     out = sized(counts[rank]);
-    done(set.reduce_scatter_v(f32(wide), counts, f32(out), Op::max, options), out);
-    in = input(set.rank(), std::accumulate(to.begin(), to.end(), uint64_t{0}), Dtype::f32, count);
+    done(set.reduce_scatter_v(all_of(wide), counts, all_of(out), Op::max, options), out);
+    in = input(set.rank(), std::accumulate(to.begin(), to.end(), uint64_t{0}), dtype, count);
     wide = sized(std::accumulate(from.begin(), from.end(), uint64_t{0}));
-    done(set.all_to_all_v(f32(in), to, f32(wide), from, options), wide);
+    done(set.all_to_all_v(all_of(in), to, all_of(wide), from, options), wide);
     done(set.barrier(options), {});
   }
   return all;
@@ -261,20 +268,118 @@ TEST_CASE("every kind gives the same bytes over shared memory and over TCP") {
 }
 
 TEST_CASE("every kind gives the same bytes whichever way the bytes of several nodes take") {
-  for (const bool dealt : {false, true}) {
-    std::vector<std::vector<std::byte>> flat(5);
-    for (const Transport transport : {Transport::tcp, Transport::automatic}) {
-      run_layout({"3+2", {3, 2}, transport, dealt}, [&](Context& context) {
-        auto& reference = flat[static_cast<size_t>(context.world().rank())];
-        if (transport == Transport::tcp) {
-          reference = every_kind(context.world(), false);
-          return;
-        }
-        CHECK(every_kind(context.world(), true) == reference);
-        CHECK(every_kind(context.world(), false) == reference);
-      });
+  const std::vector<Layout> layouts = {{"3+2", {3, 2}},
+                                       {"3+2 dealt", {3, 2}, Transport::tcp, true},
+                                       {"1+3", {1, 3}},
+                                       {"2x2", {2, 2}},
+                                       {"2x2, four streams", {2, 2}, Transport::tcp, false, 4},
+                                       {"2x3 dealt", {2, 2, 2}, Transport::tcp, true}};
+  for (Layout layout : layouts) {
+    CAPTURE(layout.name);
+    const int streams = layout.streams;
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      CAPTURE(dtype_name(dtype));
+      std::vector<std::vector<std::byte>> flat(static_cast<size_t>(layout.ranks()));
+      for (const Transport transport : {Transport::tcp, Transport::automatic}) {
+        layout.transport = transport;
+        layout.streams = transport == Transport::tcp ? 1 : streams;
+        run_layout(layout, [&](Context& context) {
+          auto& reference = flat[static_cast<size_t>(context.world().rank())];
+          if (transport == Transport::tcp) {
+            reference = every_kind(context.world(), false, dtype);
+            return;
+          }
+          CHECK(every_kind(context.world(), true, dtype) == reference);
+          CHECK(every_kind(context.world(), false, dtype) == reference);
+        });
+      }
     }
   }
+}
+
+/// Contributions rounded to 16 bits, their sum by the fixed tree, rounded and widened again.
+std::vector<std::byte> reduced_in(Dtype wire, const Layout& layout, uint64_t count, double scale) {
+  const auto convert = [count](const std::byte* in, Dtype from, Dtype to, double by) {
+    std::vector<std::byte> out(count * dtype_bytes(to));
+    reduce_tree({.in = from, .out = to, .op = Op::sum, .scale = by}, {&in, 1}, out.data(), count);
+    return out;
+  };
+  std::vector<std::vector<std::byte>> all;
+  std::vector<const std::byte*> sources;
+  for (int r = 0; r < layout.ranks(); ++r) {
+    const auto in = input(r, count, Dtype::f32, count);
+    all.push_back(convert(in.data(), Dtype::f32, wire, 0.5));
+  }
+  for (const auto& one : all) {
+    sources.push_back(one.data());
+  }
+  std::vector<std::byte> sum(count * 2);
+  const auto node_of = layout.node_of();
+  reduce_node_tree({.in = wire, .out = wire, .op = Op::sum, .scale = scale}, NodeTree::of(node_of),
+                   sources, sum.data(), count);
+  return convert(sum.data(), wire, Dtype::f32, 1.0);
+}
+
+TEST_CASE("reductions in 16 bits round contributions and result once, whatever carries them") {
+  const std::vector<Layout> layouts = {{"one", {1}},
+                                       {"memory", {3}, Transport::shm},
+                                       {"tcp", {3}},
+                                       {"tcp, two streams", {3}, Transport::tcp, false, 2},
+                                       {"3+2", {3, 2}, Transport::automatic},
+                                       {"2x2 dealt", {2, 2}, Transport::automatic, true}};
+  for (const Layout& layout : layouts) {
+    CAPTURE(layout.name);
+    for (const Wire16 wire16 : {Wire16::f16, Wire16::bf16}) {
+      const Dtype wire = wire16 == Wire16::f16 ? Dtype::f16 : Dtype::bf16;
+      for (const uint64_t part : {3U, 20'001U}) {
+        const uint64_t count = part * static_cast<uint64_t>(layout.ranks());
+        const auto wanted = reduced_in(wire, layout, count, 1.0 / layout.ranks());
+        run_layout(layout, [&](Context& context) {
+          ProcessSet& world = context.world();
+          auto in = input(world.rank(), count, Dtype::f32, count);
+          for (const bool blocking : {true, false}) {
+            const Options how = {.prescale = 0.5, .wire16 = wire16, .blocking = blocking};
+            CHECK(all_reduced(world, in, Dtype::f32, Op::average, how) == wanted);
+            CHECK(all_reduced(world, in, Dtype::f32, Op::average, how, true) == wanted);
+            std::vector<std::byte> out(part * 4);
+            CHECK(world
+                      .reduce_scatter(ConstBuffer(in.data(), count, Dtype::f32),
+                                      Buffer{out.data(), part, Dtype::f32}, Op::average, how)
+                      .wait()
+                      .ok());
+            const auto* own = wanted.data() + static_cast<size_t>(world.rank()) * out.size();
+            CHECK(std::memcmp(out.data(), own, out.size()) == 0);
+            out.assign(count * 4, std::byte{7});
+            const auto before = out;
+            CHECK(world
+                      .reduce(ConstBuffer(in.data(), count, Dtype::f32),
+                              Buffer{out.data(), count, Dtype::f32}, 0, Op::average, how)
+                      .wait()
+                      .ok());
+            CHECK(out == (world.rank() == 0 ? wanted : before));
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("the job's 16 bits count where an operation does not say otherwise") {
+  run_thread_ranks(
+      2, [](Config& config) { config.wire16 = Wire16::bf16; },
+      [](Context& context) {
+        ProcessSet& world = context.world();
+        const auto sum = [&](const Options& how) {
+          float value = 1.0F + 1.0F / 1024;  // more digits than bf16 has
+          CHECK(world.all_reduce(Buffer{&value, 1, Dtype::f32}, Op::sum, how).wait().ok());
+          return value;
+        };
+        CHECK(sum({}) == 2.0F);
+        CHECK(sum({.wire16 = Wire16::none}) == 2.0F + 2.0F / 1024);
+        double wide = 1.0 + 1.0 / 1024;  // no f32: as it is
+        CHECK(world.all_reduce(Buffer{&wide, 1, Dtype::f64}, Op::sum).wait().ok());
+        CHECK(wide == 2.0 + 2.0 / 1024);
+      });
 }
 
 TEST_CASE("split makes sets across nodes, within one, and of one rank") {

@@ -36,7 +36,7 @@ class TcpTransport : public SetTransport {
   void look() { links_.refresh(base::Micros(0)); }
   size_t small_bytes() const { return state_.small_bytes; }
   const NodeTree& tree() const { return all_.tree; }
-  int rank() const { return links_.rank(); }
+  int rank() const override { return links_.rank(); }
   bool next_begun() override { return next_tcp_begun(links_, state_); }
   bool closed(int rank) const override;
   void look_for_failure() override;

@@ -139,6 +139,21 @@ Result<void> tune_tcp(int fd, const TcpOptions& options) {
                     "TCP_USER_TIMEOUT");
 }
 
+void avoid_pacing(int fd) {
+  char name[16] = {};  // TCP_CA_NAME_MAX
+  socklen_t bytes = sizeof name - 1;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) != 0 ||
+      std::string_view(name).substr(0, 3) != "bbr") {
+    return;
+  }
+  for (const std::string_view other : {"cubic", "reno"}) {
+    const auto length = static_cast<socklen_t>(other.size());
+    if (::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, other.data(), length) == 0) {
+      return;
+    }
+  }
+}
+
 Result<Listener> Listener::bind(const Endpoint& endpoint, const ListenOptions& options) {
   const std::string what = "listening at " + endpoint.text();
   const auto addresses = literal_addresses(endpoint);

@@ -47,6 +47,11 @@ struct TcpOptions {
 /// Set them; does nothing to a Unix socket. Connections of Listener and connect() have them
 /// already.
 HR_API Result<void> tune_tcp(int fd, const TcpOptions& options = {});
+/// Where this machine has BBR for all connections, give this one CUBIC, or Reno where that is not
+/// allowed. BBR sends at the rate that it has seen lately, on a timer; between peers that wait for
+/// one another it takes their waiting for a slow network and slows down for good (5 times at 1
+/// MiB).
+HR_API void avoid_pacing(int fd);
 
 struct ListenOptions {
   int backlog = 1024;  ///< connections that may wait for accept(); the kernel has a bound too

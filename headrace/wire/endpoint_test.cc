@@ -109,6 +109,32 @@ TEST_CASE("both ends of a TCP connection send at once and notice a peer that has
   }
 }
 
+TEST_CASE("BBR is left for an algorithm that does not pace; others stay") {
+  auto listener = Listener::bind(Endpoint::tcp("127.0.0.1", 0));
+  REQUIRE(listener.ok());
+  const auto client = connect(listener->endpoint(), in_time());
+  REQUIRE(client.ok());
+  const auto now = [&client] {
+    char name[16] = {};
+    socklen_t bytes = sizeof name - 1;
+    CHECK(::getsockopt(client->get(), IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0);
+    return std::string(name);
+  };
+  const auto set = [&client](std::string_view name) {
+    const auto bytes = static_cast<socklen_t>(name.size());
+    return ::setsockopt(client->get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), bytes) == 0;
+  };
+  REQUIRE(set("reno"));  // every kernel has it and everybody may
+  avoid_pacing(client->get());
+  CHECK(now() == "reno");
+  if (!set("bbr")) {
+    MESSAGE("this kernel has no BBR: that it is left cannot be seen here");
+    return;
+  }
+  avoid_pacing(client->get());
+  CHECK((now() == "cubic" || now() == "reno"));
+}
+
 TEST_CASE("a port where nobody listens refuses at once, and the error names it") {
   const Endpoint gone = free_port();
   const auto before = base::system_clock().monotonic();

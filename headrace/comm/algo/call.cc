@@ -12,6 +12,11 @@ std::string_view kind_name(Kind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+std::string_view wire16_name(Wire16 wire16) {
+  constexpr std::string_view kNames[] = {"none", "f16", "bf16"};
+  return kNames[static_cast<size_t>(wire16)];
+}
+
 namespace {
 
 bool has_root(Kind kind) {
@@ -21,8 +26,8 @@ bool has_root(Kind kind) {
 
 }  // namespace
 
-std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
-                     std::string_view name) {
+std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root, std::string_view name,
+                     Wire16 wire16) {
   std::string text(kind_name(kind));
   if (is_reduction(kind)) {
     text += fmt::format("({})", op_name(op));
@@ -39,10 +44,20 @@ std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
   if (kind != Kind::barrier) {
     text += fmt::format(" {}[{}]", dtype_name(dtype), count);
   }
+  if (wire16 != Wire16::none) {
+    text += fmt::format(" as {}", wire16_name(wire16));
+  }
   if (!name.empty()) {
     text += fmt::format(" \"{}\"", name);
   }
   return text;
+}
+
+std::string describe_difference(uint64_t sequence, std::string_view one, int one_rank,
+                                std::string_view other, int other_rank) {
+  return fmt::format("operation {} is {} on rank {} and {} on rank {}{}", sequence, one, one_rank,
+                     other, other_rank,
+                     one == other ? ", with other counts for the single ranks" : "");
 }
 
 }  // namespace headrace::comm

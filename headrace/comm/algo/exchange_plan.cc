@@ -13,12 +13,6 @@ namespace {
 constexpr size_t kChunkBytesMin = size_t{16} << 10;
 constexpr size_t kStepsWanted = 4;  // enough to overlap copying in, reducing and copying out
 
-std::vector<uint64_t> offsets_of(const std::vector<uint64_t>& counts) {
-  std::vector<uint64_t> offsets(counts.size() + 1, 0);
-  std::partial_sum(counts.begin(), counts.end(), offsets.begin() + 1);
-  return offsets;
-}
-
 /// Make of `call` the moves of one kind; each function below fills a plan for it.
 class Planner {
  public:
@@ -88,7 +82,7 @@ class Planner {
   }
 
   void reduce_scatter() {
-    send_parts(call_.counts, offsets_of(call_.counts));
+    send_parts(call_.counts, offsets_of(call_.counts, call_.in_offsets));
     plan_.result = out(0, call_.counts[rank_]);
   }
 
@@ -104,7 +98,7 @@ class Planner {
   }
 
   void all_gather() {
-    const auto offsets = offsets_of(call_.counts);
+    const auto offsets = offsets_of(call_.counts, call_.out_offsets);
     plan_.own = in(0, call_.counts[rank_]);
     plan_.result_bytes = plan_.own.bytes;
     plan_.publishes = true;
@@ -117,8 +111,8 @@ class Planner {
   }
 
   void all_to_all() {
-    const auto from = offsets_of(call_.send_counts);
-    const auto to = offsets_of(call_.recv_counts);
+    const auto from = offsets_of(call_.send_counts, call_.in_offsets);
+    const auto to = offsets_of(call_.recv_counts, call_.out_offsets);
     for (size_t p = 0; p < ranks_; ++p) {
       if (p != rank_) {
         plan_.send[p] = in(from[p], call_.send_counts[p]);
@@ -132,7 +126,7 @@ class Planner {
   }
 
   void gather() {
-    const auto offsets = offsets_of(call_.counts);
+    const auto offsets = offsets_of(call_.counts, call_.out_offsets);
     if (rank_ != root_) {
       plan_.send[root_] = in(0, call_.counts[rank_]);
       return;
@@ -148,7 +142,7 @@ class Planner {
   }
 
   void scatter() {
-    const auto offsets = offsets_of(call_.counts);
+    const auto offsets = offsets_of(call_.counts, call_.in_offsets);
     if (rank_ != root_) {
       plan_.take_sent[root_] = out(0, call_.counts[rank_]);
       return;
@@ -193,6 +187,16 @@ size_t longest_piece(const Call& call, const ExchangePlan& plan, int ranks) {
 }
 
 }  // namespace
+
+std::vector<uint64_t> offsets_of(const std::vector<uint64_t>& counts,
+                                 const std::vector<uint64_t>& given) {
+  if (!given.empty()) {
+    return given;
+  }
+  std::vector<uint64_t> offsets(counts.size() + 1, 0);  // and all
+  std::partial_sum(counts.begin(), counts.end(), offsets.begin() + 1);
+  return offsets;
+}
 
 std::vector<uint64_t> equal_parts(uint64_t count, int ranks, size_t element_bytes) {
   const auto n = static_cast<uint64_t>(ranks);

@@ -45,6 +45,10 @@ struct ExchangePlan {
 /// possible.
 std::vector<uint64_t> equal_parts(uint64_t count, int ranks, size_t element_bytes);
 
+/// Elements before each part: as `given`, or one behind the other.
+std::vector<uint64_t> offsets_of(const std::vector<uint64_t>& counts,
+                                 const std::vector<uint64_t>& given = {});
+
 /// The plan of `rank`. `chunk_bytes_max` bounds a chunk.
 ExchangePlan plan_exchange(const Call& call, int rank, int ranks, size_t chunk_bytes_max);
 

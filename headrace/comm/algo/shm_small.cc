@@ -67,10 +67,27 @@ std::byte* ShmSmall::piece(int rank) const {
 void ShmSmall::put() {
   const uint64_t count = put_count(call(), channel_.rank(), channel_.ranks());
   std::byte* to = piece(channel_.rank());
-  if (is_reduction(call().kind) && call().prescale != 1.0) {
+  if (!call().in_offsets.empty() && count > 0) {
+    put_parts(to);
+  } else if (is_reduction(call().kind) && call().prescale != 1.0) {
     scale_elements(call().dtype, call().prescale, call().in, to, count);
   } else {
     copy_piece(to, call().in, count * dtype_bytes(call().dtype));
+  }
+}
+
+/// Of a call whose parts do not lie one behind the other.
+void ShmSmall::put_parts(std::byte* to) {
+  const size_t element = dtype_bytes(call().dtype);
+  for (size_t r = 0; r < call().counts.size(); ++r) {
+    const uint64_t count = call().counts[r];
+    const std::byte* from = call().in + call().in_offsets[r] * element;
+    if (is_reduction(call().kind) && call().prescale != 1.0) {
+      scale_elements(call().dtype, call().prescale, from, to, count);
+    } else {
+      copy_piece(to, from, count * element);
+    }
+    to += count * element;
   }
 }
 
@@ -102,10 +119,12 @@ void ShmSmall::take() {
                call().counts[static_cast<size_t>(rank)] * element);
   } else if (call().kind == Kind::all_gather ||
              (call().kind == Kind::gather && rank == call().root)) {
+    const std::vector<uint64_t>& offsets = call().out_offsets;
     std::byte* to = call().out;
     for (int r = 0; r < ranks; ++r) {
-      const size_t bytes = call().counts[static_cast<size_t>(r)] * element;
-      copy_piece(to, piece(r), bytes);
+      const auto index = static_cast<size_t>(r);
+      const size_t bytes = call().counts[index] * element;
+      copy_piece(offsets.empty() ? to : call().out + offsets[index] * element, piece(r), bytes);
       to += bytes;
     }
   }

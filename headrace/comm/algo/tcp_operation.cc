@@ -31,6 +31,8 @@ constexpr size_t kCallBytes = size_t{1} << 30;     // of one system call, at mos
 // takes at once; smaller steps cost more calls than they save.
 constexpr size_t kStepBytes = size_t{128} << 10;
 constexpr size_t kAheadBytes = size_t{256} << 10;
+// Where there are several streams between two ranks, bytes go to them in turns of this size.
+constexpr size_t kStripeBytes = size_t{128} << 10;
 
 TcpHeader header_of(const Call& part, uint64_t sequence) {
   const Call& call = part.as_told();
@@ -39,8 +41,9 @@ TcpHeader header_of(const Call& part, uint64_t sequence) {
   header.sequence = sequence;
   header.count = call.count;
   header.kind = static_cast<uint8_t>(call.kind);
-  header.op = static_cast<uint8_t>(call.op);
+  header.op = static_cast<uint8_t>(call.op_as_told());
   header.dtype = static_cast<uint8_t>(call.dtype);
+  header.wire16 = static_cast<uint8_t>(call.wire16);
   header.root = call.root;
   std::memcpy(header.name, call.name.data(), std::min(call.name.size(), sizeof header.name - 1));
   return header;
@@ -51,11 +54,13 @@ std::string describe(const TcpHeader& header) {
   ended.name[sizeof ended.name - 1] = '\0';
   if (header.kind > static_cast<uint8_t>(Kind::scatter) ||
       header.op > static_cast<uint8_t>(Op::bxor) ||
-      header.dtype > static_cast<uint8_t>(Dtype::boolean)) {
+      header.dtype > static_cast<uint8_t>(Dtype::boolean) ||
+      header.wire16 > static_cast<uint8_t>(Wire16::bf16)) {
     return "something that this version does not know";
   }
   return describe(static_cast<Kind>(header.kind), static_cast<Op>(header.op),
-                  static_cast<Dtype>(header.dtype), header.count, header.root, ended.name);
+                  static_cast<Dtype>(header.dtype), header.count, header.root, ended.name,
+                  static_cast<Wire16>(header.wire16));
 }
 
 /// A system call's list of pieces.
@@ -87,25 +92,28 @@ class TcpOperation : public Operation {
   Step step() override;
 
  private:
+  /// Offsets are in contribution and result, one behind the other.
   struct Lane {
     TcpHeader header;  // ours to this rank
     size_t send_contribution = 0;
     size_t send_result = 0;
-    size_t sent = 0;  // of header, contribution and result, one behind the other
+    size_t header_sent = 0;
+    std::array<size_t, TcpLinks::kStreamsMax> send_at = {};  // by stream: what it sends next
+    size_t sent = 0;                                         // bytes, with the header
     size_t take_contribution = 0;
     size_t take_result = 0;
-    size_t taken_contribution = 0;
-    size_t taken_result = 0;
+    std::array<size_t, TcpLinks::kStreamsMax> take_at = {};
+    size_t taken = 0;               // bytes
+    size_t taken_contribution = 0;  // without a gap
+    size_t taken_result = 0;        // the same
 
     bool receives() const { return take_contribution + take_result > 0; }
-    bool all_taken() const {
-      return taken_contribution == take_contribution && taken_result == take_result;
-    }
-    /// There is enough on its way to the other rank, which sends as much itself. Only where it has
-    /// as much to send: else the rest would wait for nothing.
-    bool is_ahead() const {
-      return take_contribution + kAheadBytes / 2 >= send_contribution && !all_taken() &&
-             sent > taken_contribution + taken_result + kAheadBytes;
+    bool all_taken() const { return taken == take_contribution + take_result; }
+    /// From here on it is enough that is on its way to the other rank, which sends as much itself.
+    /// Only where it has as much to send: else the rest would wait for nothing.
+    size_t ahead_at(size_t ahead_bytes) const {
+      const bool exchanges = take_contribution + kAheadBytes / 2 >= send_contribution;
+      return exchanges && !all_taken() ? taken_contribution + taken_result + ahead_bytes : SIZE_MAX;
     }
     size_t to_send() const { return sizeof header + send_contribution + send_result; }
   };
@@ -114,10 +122,14 @@ class TcpOperation : public Operation {
   void prescale();
   void open_lanes();
   bool send(size_t to);
+  bool send(size_t to, size_t stream);
   bool receive(size_t from);
-  void plan_receive(size_t from, Parts* parts);
-  void plan_payload(size_t from, Parts* parts);
-  bool on_received(size_t from, size_t bytes);
+  bool receive(size_t from, size_t stream);
+  void plan_receive(size_t from, size_t stream, Parts* parts);
+  void plan_payload(size_t from, size_t stream, Parts* parts);
+  bool plan_run(size_t from, size_t at, size_t end, Parts* parts);
+  bool on_received(size_t from, size_t stream, size_t bytes);
+  void on_payload(Lane& lane, size_t stream, size_t bytes) const;
   bool check_header(size_t from);
   bool reduce();
   bool finished();
@@ -134,9 +146,21 @@ class TcpOperation : public Operation {
     return in_bytes / dtype_bytes(call_.dtype) * dtype_bytes(call_.result_dtype());
   }
 
+  /// Where the run of bytes ends that a stream sends one behind the other.
+  size_t run_end(size_t at) const {
+    return streams_ == 1 ? SIZE_MAX : at / kStripeBytes * kStripeBytes + kStripeBytes;
+  }
+  /// What a stream sends after `bytes` from `at` on.
+  size_t after(size_t at, size_t bytes) const;
+  size_t first_unsent(const Lane& lane) const {
+    return *std::min_element(lane.send_at.begin(),
+                             lane.send_at.begin() + static_cast<int64_t>(streams_));
+  }
+
   const Call& call_;
   const TcpGroup& group_;
   TcpLinks& links_;
+  const size_t streams_;
   TcpSetState& state_;
   const uint64_t sequence_;
   const size_t self_;  // place in the group, as all indices below
@@ -156,6 +180,7 @@ TcpOperation::TcpOperation(const Call& call, const TcpGroup& group, TcpLinks& li
     : call_(call),
       group_(group),
       links_(links),
+      streams_(static_cast<size_t>(links.streams())),
       state_(state),
       sequence_(state.sequence++),
       self_(static_cast<size_t>(std::find(group.ranks.begin(), group.ranks.end(), links.rank()) -
@@ -210,6 +235,9 @@ void TcpOperation::open_lanes() {
   for (size_t p = 0; p < ranks; ++p) {
     Lane& lane = lanes_[p];
     lane.header = header;
+    for (size_t stream = 0; stream < streams_; ++stream) {
+      lane.send_at[stream] = lane.take_at[stream] = stream * kStripeBytes;
+    }
     if (p == self_) {
       lane.sent = lane.to_send();
       continue;
@@ -249,29 +277,59 @@ size_t TcpOperation::result_ready() const {
   return out_bytes(plan_.reduces ? reduced_ : plan_.result_bytes);
 }
 
+size_t TcpOperation::after(size_t at, size_t bytes) const {
+  if (streams_ == 1) {
+    return at + bytes;
+  }
+  while (bytes > 0) {
+    const size_t some = std::min(bytes, run_end(at) - at);
+    at += some;
+    bytes -= some;
+    if (at % kStripeBytes == 0) {
+      at += (streams_ - 1) * kStripeBytes;
+    }
+  }
+  return at;
+}
+
 /// One step to `to`; false: nothing could be sent.
 bool TcpOperation::send(size_t to) {
+  if (streams_ == 1) {
+    return send(to, 0);
+  }
+  bool sent = false;
+  for (size_t stream = 0; stream < streams_; ++stream) {
+    sent = send(to, stream) || sent;
+  }
+  return sent;
+}
+
+bool TcpOperation::send(size_t to, size_t stream) {
   Lane& lane = lanes_[to];
-  const ConstPiece contribution = plan_.send[to];
-  const std::byte* result = plan_.reduces ? result_to_ : plan_.own.data;
-  const size_t ready = std::min(lane.send_result, result_ready());
-  const size_t result_at = sizeof lane.header + lane.send_contribution;
-  if (lane.sent == result_at + ready || lane.is_ahead() || !links_.may_send(rank_of(to))) {
+  const size_t at = lane.send_at[stream];
+  const size_t ready = lane.send_contribution + std::min(lane.send_result, result_ready());
+  const size_t header_left = stream == 0 ? sizeof lane.header - lane.header_sent : 0;
+  const size_t ahead = std::max(kAheadBytes, 2 * streams_ * kStripeBytes);
+  if ((at >= ready && header_left == 0) || at > lane.ahead_at(ahead) ||
+      !links_.may_send(rank_of(to), static_cast<int>(stream))) {
     return false;
   }
   Parts parts(kStepBytes);
-  if (lane.sent < sizeof lane.header) {
-    parts.add(reinterpret_cast<const std::byte*>(&lane.header) + lane.sent,
-              sizeof lane.header - lane.sent);
+  parts.add(reinterpret_cast<const std::byte*>(&lane.header) + lane.header_sent, header_left);
+  const size_t end = std::min(ready, run_end(at));
+  if (at < lane.send_contribution) {
+    parts.add(plan_.send[to].data + at, std::min(end, lane.send_contribution) - at);
   }
-  if (lane.sent < result_at) {
-    const size_t done = std::max(lane.sent, sizeof lane.header) - sizeof lane.header;
-    parts.add(contribution.data + done, lane.send_contribution - done);
+  const std::byte* result = plan_.reduces ? result_to_ : plan_.own.data;
+  const size_t result_at = std::max(at, lane.send_contribution);
+  if (result_at < end) {
+    parts.add(result + (result_at - lane.send_contribution), end - result_at);
   }
-  const size_t done = std::max(lane.sent, result_at) - result_at;
-  parts.add(result + done, ready - done);
-  const size_t count = links_.send(rank_of(to), parts.span());
+  const size_t count = links_.send(rank_of(to), parts.span(), static_cast<int>(stream));
+  const size_t of_header = std::min(count, header_left);
   lane.sent += count;
+  lane.header_sent += of_header;
+  lane.send_at[stream] = after(at, count - of_header);
   return count > 0;
 }
 
@@ -280,37 +338,57 @@ bool TcpOperation::needs_header(size_t from) const {
          state_.peers[static_cast<size_t>(rank_of(from))].expected.size() > kBehindMost;
 }
 
-void TcpOperation::plan_payload(size_t from, Parts* parts) {
+/// Places for the bytes [at, end) that come from `from`; false: there is no room for more.
+bool TcpOperation::plan_run(size_t from, size_t at, size_t end, Parts* parts) {
   const Lane& lane = lanes_[from];
-  size_t at = lane.taken_contribution;
-  if (plan_.reduces) {
-    const size_t may = std::min(lane.take_contribution, reduced_ + ring_);
-    while (at < may) {
-      const size_t place = at % ring_;
-      const size_t some = std::min(may - at, ring_ - place);
-      if (!parts->add(state_.staging.data() + ring_ * from + place, some)) {
-        return;
-      }
-      at += some;
+  while (plan_.reduces && at < std::min(end, lane.take_contribution)) {
+    const size_t may = std::min({end, lane.take_contribution, reduced_ + ring_});
+    if (at >= may) {
+      return false;
     }
-  } else if (at < lane.take_contribution) {
-    parts->add(plan_.take_sent[from].data + at, lane.take_contribution - at);
-    at = lane.take_contribution;
+    const size_t place = at % ring_;
+    const size_t some = std::min(may - at, ring_ - place);
+    if (!parts->add(state_.staging.data() + ring_ * from + place, some)) {
+      return false;
+    }
+    at += some;
   }
-  if (at == lane.take_contribution && lane.taken_result < lane.take_result) {
-    parts->add(plan_.take_result[from].data + lane.taken_result,
-               lane.take_result - lane.taken_result);
+  if (at < std::min(end, lane.take_contribution)) {
+    const size_t some = std::min(end, lane.take_contribution) - at;
+    if (!parts->add(plan_.take_sent[from].data + at, some)) {
+      return false;
+    }
+    at += some;
+  }
+  return at == end ||
+         parts->add(plan_.take_result[from].data + (at - lane.take_contribution), end - at);
+}
+
+void TcpOperation::plan_payload(size_t from, size_t stream, Parts* parts) {
+  const Lane& lane = lanes_[from];
+  const size_t all = lane.take_contribution + lane.take_result;
+  size_t at = lane.take_at[stream];
+  while (at < all) {
+    const size_t end = std::min(all, run_end(at));
+    if (!plan_run(from, at, end, parts)) {
+      return;
+    }
+    at = after(at, end - at);
   }
 }
 
-void TcpOperation::plan_receive(size_t from, Parts* parts) {
+void TcpOperation::plan_receive(size_t from, size_t stream, Parts* parts) {
   TcpSetState::Peer& peer = peer_of(from);
+  if (stream > 0) {  // headers are in the first one
+    plan_payload(from, stream, parts);
+    return;
+  }
   if (!peer.expected.empty()) {
     parts->add(reinterpret_cast<std::byte*>(&peer.header) + peer.header_bytes,
                sizeof peer.header - peer.header_bytes);
   }
   if (peer.expected.size() <= 1) {  // of operations before nothing but the headers is left
-    plan_payload(from, parts);
+    plan_payload(from, stream, parts);
   }
 }
 
@@ -328,8 +406,8 @@ void TcpOperation::fail_mismatch(size_t from, const TcpHeader& ours) {
     const bool first = rank < own;  // all ranks that find it say the same
     const TcpHeader& low = first ? theirs : ours;
     const TcpHeader& high = first ? ours : theirs;
-    text = fmt::format("operation {} is {} on rank {} and {} on rank {}", ours.sequence,
-                       describe(low), std::min(rank, own), describe(high), std::max(rank, own));
+    text = describe_difference(ours.sequence, describe(low), std::min(rank, own), describe(high),
+                               std::max(rank, own));
   }
   error_ = Error{Errc::mismatch,
                  fmt::format("comm: {}; all ranks of a process set must call the same operations "
@@ -362,11 +440,19 @@ bool TcpOperation::check_header(size_t from) {
   return true;
 }
 
+void TcpOperation::on_payload(Lane& lane, size_t stream, size_t bytes) const {
+  lane.taken += bytes;
+  lane.take_at[stream] = after(lane.take_at[stream], bytes);
+  const size_t whole = *std::min_element(lane.take_at.begin(),
+                                         lane.take_at.begin() + static_cast<int64_t>(streams_));
+  lane.taken_contribution = std::min(whole, lane.take_contribution);
+  lane.taken_result = std::min(whole - lane.taken_contribution, lane.take_result);
+}
+
 /// Note where the bytes of a receive() have gone; false: nothing more is to be read.
-bool TcpOperation::on_received(size_t from, size_t bytes) {
+bool TcpOperation::on_received(size_t from, size_t stream, size_t bytes) {
   TcpSetState::Peer& peer = peer_of(from);
-  Lane& lane = lanes_[from];
-  if (!peer.expected.empty()) {
+  if (stream == 0 && !peer.expected.empty()) {
     const size_t some = std::min(bytes, sizeof peer.header - peer.header_bytes);
     peer.header_bytes += some;
     bytes -= some;
@@ -377,30 +463,36 @@ bool TcpOperation::on_received(size_t from, size_t bytes) {
       return false;
     }
   }
-  const size_t some = std::min(bytes, lane.take_contribution - lane.taken_contribution);
-  lane.taken_contribution += some;
-  lane.taken_result += bytes - some;
+  on_payload(lanes_[from], stream, bytes);
   return true;
 }
 
 bool TcpOperation::receive(size_t from) {
   bool moved = false;
+  for (size_t stream = 0; stream < streams_; ++stream) {
+    moved = receive(from, stream) || moved;
+  }
+  if (!links_.broken(rank_of(from)).empty()) {
+    peer_of(from).ended = true;
+  }
+  return moved;
+}
+
+bool TcpOperation::receive(size_t from, size_t stream) {
+  bool moved = false;
   const int rank = rank_of(from);
   TcpSetState::Peer& peer = peer_of(from);
-  while (links_.may_receive(rank) && !peer.closed && !peer.failed) {
+  while (links_.may_receive(rank, static_cast<int>(stream)) && !peer.closed && !peer.failed) {
     Parts parts;
-    plan_receive(from, &parts);
+    plan_receive(from, stream, &parts);
     if (parts.span().empty()) {
       break;
     }
-    const size_t count = links_.receive(rank, parts.span());
+    const size_t count = links_.receive(rank, parts.span(), static_cast<int>(stream));
     moved = moved || count > 0;
-    if (count == 0 || !on_received(from, count)) {
+    if (count == 0 || !on_received(from, stream, count)) {
       break;
     }
-  }
-  if (!links_.broken(rank).empty()) {
-    peer.ended = true;
   }
   return moved;
 }
@@ -414,8 +506,7 @@ bool TcpOperation::reduce() {
     for (size_t p = 0; p < lanes_.size(); ++p) {
       there = p == self_ ? there : std::min(there, lanes_[p].taken_contribution);
       // In place the contribution must be gone before the result takes its place.
-      if (direct_ && p != self_ &&
-          lanes_[p].sent < sizeof(TcpHeader) + lanes_[p].send_contribution) {
+      if (direct_ && p != self_ && first_unsent(lanes_[p]) < lanes_[p].send_contribution) {
         return moved;
       }
     }

@@ -30,7 +30,7 @@ struct TcpHeader {
   uint8_t kind = 0;
   uint8_t op = 0;
   uint8_t dtype = 0;
-  uint8_t unused = 0;
+  uint8_t wire16 = 0;
   int32_t root = 0;
   char name[80] = {};  ///< cut off, with a zero at the end
 

@@ -106,6 +106,12 @@ std::optional<std::string> problem(Requests requests, std::span<const int> world
         !text.empty()) {
       return "Mismatched prescale and/or postscale factors: " + text;
     }
+    if (const auto text = differ([](const Request& r) {
+          return r.wire16 ? std::string(wire16_name(*r.wire16)) : std::string("as the job");
+        });
+        !text.empty()) {
+      return "Mismatched types on the wire: " + text;
+    }
   }
   if (const auto text = differ([&](const Request& r) {
         return fmt::format("{}", world_ranks[static_cast<size_t>(r.root)]);

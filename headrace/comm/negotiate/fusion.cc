@@ -21,8 +21,8 @@ struct Bucket {
 };
 
 bool are_alike(const Request& a, const Request& b) {
-  return std::tie(a.dtype, a.op, a.prescale, a.postscale) ==
-         std::tie(b.dtype, b.op, b.prescale, b.postscale);
+  return std::tie(a.dtype, a.op, a.prescale, a.postscale, a.wire16) ==
+         std::tie(b.dtype, b.op, b.prescale, b.postscale, b.wire16);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint64_t kKinds = static_cast<uint64_t>(NamedKind::remove_set) + 1;
 constexpr uint64_t kOps = static_cast<uint64_t>(Op::bxor) + 1;
+constexpr uint64_t kWires = static_cast<uint64_t>(Wire16::bf16) + 1;
 constexpr uint64_t kDimensionsMax = 64;
 constexpr uint64_t kSplitsMax = uint64_t{1} << 20;
 
@@ -75,7 +76,9 @@ std::string encode(const Request& request) {
   out.number(static_cast<uint64_t>(request.op));
   out.number(static_cast<uint64_t>(request.root));
   const bool scaled = request.prescale != 1.0 || request.postscale != 1.0;
-  out.number(scaled ? 1 : 0);
+  // Both are rare, so they share a byte.
+  const uint64_t wire16 = request.wire16 ? static_cast<uint64_t>(*request.wire16) + 1 : 0;
+  out.number((scaled ? 1 : 0) + 2 * wire16);
   if (scaled) {
     out.fixed(request.prescale);
     out.fixed(request.postscale);
@@ -94,9 +97,13 @@ Result<Request> decode_request(std::string_view bytes) {
   request.dtype = static_cast<Dtype>(in.number(kDtypes - 1));
   request.op = static_cast<Op>(in.number(kOps - 1));
   request.root = static_cast<int32_t>(in.number(INT32_MAX));
-  if (in.number(1) == 1) {
+  const uint64_t how = in.number(2 * kWires + 1);
+  if (how % 2 == 1) {
     request.prescale = in.fixed();
     request.postscale = in.fixed();
+  }
+  if (how > 1) {
+    request.wire16 = static_cast<Wire16>(how / 2 - 1);
   }
   request.shape = take_numbers(in, kDimensionsMax);
   request.splits = take_numbers(in, kSplitsMax);

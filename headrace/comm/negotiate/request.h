@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,7 @@ struct HR_API Request {
   int32_t root = 0;
   double prescale = 1.0;
   double postscale = 1.0;
+  std::optional<Wire16> wire16 = {};  ///< reductions of f32; none: the context's
   std::vector<int64_t> shape;
   std::vector<int64_t> splits;  ///< alltoall: rows for each rank; add_set, remove_set: world ranks
   std::string group;            ///< members of a group are done together; empty: none

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "headrace/base/log.h"
+#include "headrace/wire/endpoint.h"
 
 namespace headrace::comm {
 
@@ -55,6 +56,7 @@ std::vector<std::shared_ptr<Value>> alive(std::vector<std::weak_ptr<Value>>* lis
 void Mail::adopt(int rank, base::Fd fd, bool outgoing) {
   const int none = 0;  // see TcpLinks: a slow reader is not dead
   static_cast<void>(::setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &none, sizeof none));
+  wire::avoid_pacing(fd.get());
   static_cast<void>(::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK));
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;

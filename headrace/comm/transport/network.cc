@@ -12,13 +12,15 @@
 #include <cerrno>
 #include <utility>
 
+#include "headrace/base/random.h"
 #include "headrace/comm/transport/network_loop_internal.h"
 
 namespace headrace::comm {
 
 namespace {
 
-constexpr uint64_t kMailSet = UINT64_MAX;  // in place of a set: a stream of messages
+constexpr uint64_t kStreamSeed = 0x73747265616d;  // mixed into the set of further streams
+constexpr uint64_t kMailSet = UINT64_MAX;         // in place of a set: a stream of messages
 
 /// What the connection must be; another rank may have meant something else.
 template <class Wanted>
@@ -197,12 +199,17 @@ Result<void> Network::meet(base::Deadline deadline) {
 }
 
 Result<std::vector<base::Fd>> Network::connect(uint64_t set, std::span<const int> world_ranks,
-                                               int self, base::Deadline deadline) {
-  HR_TRY(auto arrivals, link(set, wire::Service::data, world_ranks, self, deadline));
-  std::vector<base::Fd> connections(arrivals.size());
-  for (size_t i = 0; i < arrivals.size(); ++i) {
-    if (arrivals[i].has_value()) {
-      HR_TRY(connections[i], as<base::Fd>(*std::move(arrivals[i])));
+                                               int self, base::Deadline deadline, int streams) {
+  std::vector<base::Fd> connections;
+  for (int stream = 0; stream < streams; ++stream) {
+    const uint64_t key =
+        stream == 0 ? set : base::derive_seed(set, kStreamSeed + static_cast<uint64_t>(stream));
+    HR_TRY(auto arrivals, link(key, wire::Service::data, world_ranks, self, deadline));
+    for (auto& arrival : arrivals) {
+      connections.emplace_back();
+      if (arrival.has_value()) {
+        HR_TRY(connections.back(), as<base::Fd>(*std::move(arrival)));
+      }
     }
   }
   return connections;
@@ -246,7 +253,7 @@ void Network::linger(std::vector<base::Fd> connections, std::span<const int> wor
   loop_->post([loop = loop_.get(), shared, ranks = std::move(ranks)] {
     for (size_t i = 0; i < shared->size(); ++i) {
       if ((*shared)[i].valid()) {
-        loop->linger(std::move((*shared)[i]), ranks[i]);
+        loop->linger(std::move((*shared)[i]), ranks[i % ranks.size()]);
       }
     }
   });

@@ -67,11 +67,13 @@ class Network {
   /// Connect with all others, who do the same. The error names
   /// who cannot reach whom, and where: `peer_dead` with the reason, or `timeout`.
   Result<void> meet(base::Deadline deadline);
-  /// Connections of a new set by its ranks, the own one empty; all its ranks call it.
+  /// Connections of a new set by its ranks, the own one empty; all its ranks call it. Those of
+  /// `streams` streams come one stream after the other.
   Result<std::vector<base::Fd>> connect(uint64_t set, std::span<const int> world_ranks, int self,
-                                        base::Deadline deadline);
+                                        base::Deadline deadline, int streams = 1);
   /// Keep connections that were finished until the other side has all that was sent, however long
-  /// it takes, or has gone; then close. What comes is thrown away. They are those of `world_ranks`.
+  /// it takes, or has gone; then close. What comes is thrown away. They are those of `world_ranks`,
+  /// once or several times.
   void linger(std::vector<base::Fd> connections, std::span<const int> world_ranks);
 
   /// `rank` has closed everything in order.

@@ -45,7 +45,8 @@ ShmGeometry ShmGeometry::choose(int ranks) {
   // than to share the work.
   // Whole lines: the second slot begins where the first ends.
   const size_t share = (size_t{128} << 10) / std::max<size_t>(n, 2);
-  geometry.small_bytes = std::max(kPageBytes, share / kLineBytes * kLineBytes);
+  const size_t sizes = pages(n * sizeof(uint64_t));  // of an all_to_all, for each rank
+  geometry.small_bytes = std::max(sizes, share / kLineBytes * kLineBytes);
   return geometry;
 }
 

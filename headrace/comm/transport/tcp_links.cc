@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "headrace/base/check.h"
+#include "headrace/wire/endpoint.h"
 
 namespace headrace::comm {
 
@@ -31,6 +32,7 @@ constexpr base::Micros kSleepMost = std::chrono::hours(1);
 /// With TCP_USER_TIMEOUT the kernel would end a stream whose reader has a full window.
 void tune(int fd) {
   const int none = 0;
+  wire::avoid_pacing(fd);
   static_cast<void>(::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &none, sizeof none));
   static_cast<void>(::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes));
   static_cast<void>(::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBytes, sizeof kSocketBytes));
@@ -46,7 +48,7 @@ size_t bytes_of(std::span<const iovec> parts) {
 
 }  // namespace
 
-Result<TcpLinks> TcpLinks::make(int rank, std::vector<base::Fd> connections) {
+Result<TcpLinks> TcpLinks::make(int rank, std::vector<base::Fd> connections, int streams) {
   base::Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   base::Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll.valid() || !wake.valid()) {
@@ -75,7 +77,7 @@ Result<TcpLinks> TcpLinks::make(int rank, std::vector<base::Fd> connections) {
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
     return errno_error(errno, "comm: watching an event descriptor");
   }
-  return TcpLinks(rank, std::move(links), std::move(epoll), std::move(wake));
+  return TcpLinks(rank, streams, std::move(links), std::move(epoll), std::move(wake));
 }
 
 size_t TcpLinks::failed(Link& link, bool* ready, int error_number) {
@@ -87,8 +89,8 @@ size_t TcpLinks::failed(Link& link, bool* ready, int error_number) {
   return 0;
 }
 
-size_t TcpLinks::send(int to, std::span<const iovec> parts) {
-  Link& link = at(to);
+size_t TcpLinks::send(int to, std::span<const iovec> parts, int stream) {
+  Link& link = at(to, stream);
   if (!link.writable) {
     return 0;
   }
@@ -112,8 +114,8 @@ size_t TcpLinks::send(int to, std::span<const iovec> parts) {
   return static_cast<size_t>(count);
 }
 
-size_t TcpLinks::receive(int from, std::span<const iovec> parts) {
-  Link& link = at(from);
+size_t TcpLinks::receive(int from, std::span<const iovec> parts, int stream) {
+  Link& link = at(from, stream);
   if (!link.readable) {
     return 0;
   }
@@ -135,12 +137,30 @@ size_t TcpLinks::receive(int from, std::span<const iovec> parts) {
 bool TcpLinks::has_bytes_after(int from, size_t bytes) const {
   std::array<std::byte, 4096> some;
   HR_CHECK(bytes < some.size(), "a few headers");
-  const int fd = at(from).fd.get();
+  const int fd = at(from, 0).fd.get();
   if (fd < 0) {
     return false;
   }
   const ssize_t there = ::recv(fd, some.data(), bytes + 1, MSG_PEEK | MSG_DONTWAIT);
   return there == 0 || there > static_cast<ssize_t>(bytes);
+}
+
+bool TcpLinks::takes(int to) const {
+  for (int stream = 0; stream < streams_; ++stream) {
+    if (!at(to, stream).takes) {
+      return false;
+    }
+  }
+  return true;
+}
+
+const std::string& TcpLinks::broken(int rank) const {
+  for (int stream = 1; stream < streams_; ++stream) {
+    if (!at(rank, stream).broken.empty()) {
+      return at(rank, stream).broken;
+    }
+  }
+  return at(rank, 0).broken;
 }
 
 bool TcpLinks::refresh(base::Micros most) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections of one process set, one to each other rank: moves bytes, knows no collective.
+// The connections of one process set, one or several streams to each other rank: moves bytes, knows
+// no collective.
 #pragma once
 
 #include <sys/uio.h>
@@ -20,27 +21,32 @@ namespace headrace::comm {
 /// but for wake(), which any may call. No call waits but doze().
 class TcpLinks {
  public:
-  /// Connections by rank, the own entry empty. They are made non-blocking here.
-  static Result<TcpLinks> make(int rank, std::vector<base::Fd> connections);
+  static constexpr int kStreamsMax = 8;
+
+  /// Connections by rank, the own entry empty, those of the first stream first. They are made
+  /// non-blocking here.
+  static Result<TcpLinks> make(int rank, std::vector<base::Fd> connections, int streams = 1);
 
   int rank() const { return rank_; }
-  int ranks() const { return static_cast<int>(links_.size()); }
+  int ranks() const { return ranks_; }
+  int streams() const { return streams_; }
 
   /// Hand bytes to the kernel; how many it took. 0: no room now, or the connection is broken.
-  size_t send(int to, std::span<const iovec> parts);
+  size_t send(int to, std::span<const iovec> parts, int stream = 0);
   /// Take bytes that are there; how many. 0: none now, or the connection is broken.
-  size_t receive(int from, std::span<const iovec> parts);
+  size_t receive(int from, std::span<const iovec> parts, int stream = 0);
   /// As far as is known without asking the kernel: worth a try.
-  bool may_send(int to) const { return at(to).writable; }
-  bool may_receive(int from) const { return at(from).readable; }
-  /// More than `bytes` (below 4096) have come that nobody has received, or the end of all.
+  bool may_send(int to, int stream = 0) const { return at(to, stream).writable; }
+  bool may_receive(int from, int stream = 0) const { return at(from, stream).readable; }
+  /// More than `bytes` (below 4096) have come in the first stream that nobody has received, or the
+  /// end of all.
   bool has_bytes_after(int from, size_t bytes) const;
 
   /// False once the other side is known not to read what is sent to it.
-  bool takes(int to) const { return at(to).takes; }
+  bool takes(int to) const;
   /// Why the connection is of no more use; empty while it is. At the end of the stream the text
   /// says so.
-  const std::string& broken(int rank) const { return at(rank).broken; }
+  const std::string& broken(int rank) const;
 
   /// Ask the kernel which connections have become ready, wait for that `most`; false: none has.
   bool refresh(base::Micros most = base::Micros::zero());
@@ -50,7 +56,7 @@ class TcpLinks {
 
   /// Nothing more is sent: what was handed to the kernel goes out, then the end of the stream.
   void finish();
-  /// Give the connections away, by rank.
+  /// Give the connections away, as make() got them.
   std::vector<base::Fd> release() &&;
 
  private:
@@ -62,13 +68,22 @@ class TcpLinks {
     bool takes = true;  // the other side still reads
     std::string broken;
   };
-  TcpLinks(int rank, std::vector<Link> links, base::Fd epoll, base::Fd wake)
-      : rank_(rank), links_(std::move(links)), epoll_(std::move(epoll)), wake_(std::move(wake)) {}
-  Link& at(int rank) { return links_[static_cast<size_t>(rank)]; }
-  const Link& at(int rank) const { return links_[static_cast<size_t>(rank)]; }
+  TcpLinks(int rank, int streams, std::vector<Link> links, base::Fd epoll, base::Fd wake)
+      : rank_(rank),
+        ranks_(static_cast<int>(links.size()) / streams),
+        streams_(streams),
+        links_(std::move(links)),
+        epoll_(std::move(epoll)),
+        wake_(std::move(wake)) {}
+  Link& at(int rank, int stream) { return links_[static_cast<size_t>(stream * ranks_ + rank)]; }
+  const Link& at(int rank, int stream) const {
+    return links_[static_cast<size_t>(stream * ranks_ + rank)];
+  }
   static size_t failed(Link& link, bool* ready, int error_number);
 
   int rank_;
+  int ranks_;
+  int streams_;
   std::vector<Link> links_;
   base::Fd epoll_;
   base::Fd wake_;

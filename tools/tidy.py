@@ -299,8 +299,8 @@ def first_lines(tree: Tree) -> Iterator[Finding]:
 
 def names(tree: Tree) -> Iterator[Finding]:
     """One term for one thing."""
-    # MPI's functions are called what they are called.
-    words = re.compile(rf"\b(?!MPI_)\w*({'|'.join(BANNED_WORDS)})\w*", re.IGNORECASE)
+    # Functions of MPI and NCCL are called what they are called.
+    words = re.compile(rf"\b(?!MPI_|nccl)\w*({'|'.join(BANNED_WORDS)})\w*", re.IGNORECASE)
     for path in tree.paths:
         # Scripts written for Horovod import that one.
         if (

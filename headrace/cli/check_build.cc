@@ -10,6 +10,7 @@
 #include "headrace/cli/command.h"
 #include "headrace/cli/python.h"
 #include "headrace/cli/run_options.h"
+#include "headrace/comm/gpu_libraries.h"
 #include "headrace/proc/child.h"
 #include "headrace/wire/interface.h"
 
@@ -26,7 +27,7 @@ struct Part {
 
 // Nothing is imported: versions come from what pip has written down.
 constexpr const char* kAsk = R"(
-import ctypes, glob, importlib.metadata, importlib.util, json, os, sys
+import importlib.metadata, importlib.util, json, os, sys
 def version(*names):
     for name in names:
         try:
@@ -39,21 +40,14 @@ def there(name):
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
-def library(*names):
-    for name in names:
-        try:
-            ctypes.CDLL(name)
-            return name
-        except OSError:
-            pass
-    return None
-wheels = [f for p in sys.path for f in glob.glob(os.path.join(p, "nvidia/nccl/lib/libnccl.so.2"))]
+wheels = ("nvidia/nccl/lib", "nvidia/cuda_runtime/lib", "nvidia/cu13/lib", "nvidia/cu12/lib")
+folders = [f for p in sys.path for w in wheels if os.path.isdir(f := os.path.join(p, w))]
 print(json.dumps({
     "program": sys.executable, "headrace": there("headrace"),
     "frameworks": {"torch": version("torch"),
         "tensorflow": version("tensorflow", "tensorflow-cpu"), "keras": version("keras"),
         "jax": version("jax"), "mxnet": version("mxnet"), "numpy": version("numpy")},
-    "cuda": library("libcuda.so.1"), "nccl": library(*wheels, "libnccl.so.2")}))
+    "gpu_folders": folders}))
 )";
 
 Result<Json> ask(const std::string& program) {
@@ -79,11 +73,20 @@ std::string_view front_of(std::string_view framework) {
   return framework == "torch" ? "headrace.torch" : framework == "numpy" ? "headrace" : "";
 }
 
+void add_gpu_libraries(const std::vector<std::string>& folders, std::vector<Part>* parts) {
+  const auto found = comm::find_gpu_libraries(folders);
+  parts->push_back({"gpu libraries", "cuda", found.cuda, found.cuda_found});
+  parts->push_back(
+      {"gpu libraries", "nccl", found.nccl && found.cuda,
+       found.nccl_found + (found.nccl ? "; headrace's use of it is untested on a GPU" : "")});
+}
+
 void add_python(std::vector<Part>* parts) {
   const std::string program = python_program();
   const auto answer = ask(program);
   if (!answer.ok()) {
     parts->push_back({"frameworks", "python", false, answer.error().message()});
+    add_gpu_libraries({}, parts);
     return;
   }
   for (const auto& [name, version] : answer->at("frameworks").members()) {
@@ -103,13 +106,11 @@ void add_python(std::vector<Part>* parts) {
     }
     parts->push_back(std::move(part));
   }
-  for (const char* name : {"cuda", "nccl"}) {
-    const Json* found = answer->find(name);
-    const bool there = found != nullptr && found->is_string();
-    parts->push_back({"gpu libraries", name, false,
-                      there ? found->string() + " is there; this version does not use it yet"
-                            : "no library found"});
+  std::vector<std::string> folders;
+  for (const Json& folder : answer->at("gpu_folders").items()) {
+    folders.push_back(folder.string());
   }
+  add_gpu_libraries(folders, parts);
 }
 
 void add_transports(std::vector<Part>* parts) {

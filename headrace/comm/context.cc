@@ -200,6 +200,7 @@ Result<std::unique_ptr<ProcessSet>> Context::State::make_set(Means means,
   state->rank = rank;
   state->spin = spin;
   state->timeout = config.timeout;
+  state->gpu_settings = {config.gpu_folders, config.gpu_staging};
   state->wire16 = config.wire16;
   progress->add(state->queue);
   return std::make_unique<ProcessSet>(std::move(state));

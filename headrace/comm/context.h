@@ -29,8 +29,8 @@ HR_API std::string_view transport_name(Transport transport);
 /// "auto", "shm" or "tcp"; `invalid_argument` for anything else.
 HR_API Result<Transport> transport_of_name(std::string_view name);
 
-/// Who this process is and how it takes part. All but `rank`, `iface`, `node`, `board` and
-/// `flight_*` must be equal on all ranks.
+/// Who this process is and how it takes part. All but `rank`, `iface`, `gpu_folders`, `node`,
+/// `board` and `flight_*` must be equal on all ranks.
 struct Config {
   int rank = 0;
   int world_size = 1;
@@ -55,6 +55,11 @@ struct Config {
   /// signal is only taken while its disposition is the default.
   base::Path flight_folder = {};
   bool flight_signal = false;
+  /// Tensors on GPUs go through host memory where NCCL is not there, instead of `unsupported`.
+  bool gpu_staging = false;
+  /// Folders in which libnccl.so.2 and CUDA's runtime are looked for, before the system's; copies
+  /// that this process has loaded already come first.
+  std::vector<std::string> gpu_folders = {};
   /// Ranks that say the same here count as those of one node; empty: what the kernel says. For
   /// ranks that could share memory and shall not, and for tests.
   std::string node = {};

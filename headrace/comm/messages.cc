@@ -104,6 +104,9 @@ Work waited(std::shared_ptr<WorkState> state, bool blocking) {
 }  // namespace
 
 Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) {
+  if (in.device != Device::cpu) {
+    return state_->message_gpu(Kind::send, in, dst, tag, options);
+  }
   auto work = work_of(Kind::send, in, dst, options);
   if (state_->mark.forked()) {
     return ended(std::move(work), forked_error());
@@ -138,6 +141,9 @@ Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) 
 }
 
 Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
+  if (out.device != Device::cpu) {
+    return state_->message_gpu(Kind::recv, out, src, tag, options);
+  }
   auto work = work_of(Kind::recv, out, src, options);
   if (state_->mark.forked()) {
     return ended(std::move(work), forked_error());

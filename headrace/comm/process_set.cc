@@ -20,6 +20,10 @@ Call call_of(Kind kind, const ConstBuffer& in, const Buffer& out) {
   call.in = in.bytes();
   call.out = out.bytes();
   call.count = in.count;
+  const bool of_out = kind == Kind::scatter;  // whose `in` only the root has
+  call.device = of_out ? out.device : in.device;
+  call.device_index = of_out ? out.device_index : in.device_index;
+  call.stream = of_out ? out.stream : in.stream;
   return call;
 }
 
@@ -42,6 +46,9 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
   if (count > kCountMax) {
     return bad(call, fmt::format("{} has {} elements, more than there can be", which, count));
   }
+  if (buffer.device != call.device || buffer.device_index != call.device_index) {
+    return bad(call, fmt::format("{} is not on the device of the other buffer", which));
+  }
   if (buffer.data == nullptr && count > 0) {
     return bad(call, fmt::format("{} has no memory", which));
   }
@@ -59,7 +66,8 @@ bool fits(Dtype dtype, const ConstBuffer& buffer, uint64_t count) {
 
 Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer& buffer,
                           uint64_t count) {
-  if (fits(call.dtype, buffer, count)) {
+  if (fits(call.dtype, buffer, count) && buffer.device == call.device &&
+      buffer.device_index == call.device_index) {
     return {};
   }
   return buffer_error(call, which, buffer, count);
@@ -95,12 +103,15 @@ Work failed_work(Call call, Error error) {
 
 }  // namespace
 
-ProcessSet::ProcessSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ProcessSet::ProcessSet(std::unique_ptr<State> state) : state_(std::move(state)) {
+  state_->owner = this;
+}
 
 ProcessSet::~ProcessSet() {
   if (state_ != nullptr && state_->mark.forked()) {
     static_cast<void>(state_.release());  // its threads and what it shares are the parent's
   } else if (state_ != nullptr) {
+    state_->close_gpu();
     if (state_->network != nullptr) {
       state_->network->mail_failer()(
           state_->id,
@@ -139,6 +150,9 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
   call.negotiates = options.negotiates;
   call.prescale = options.prescale;
   call.postscale = options.postscale;
+  if (call.device != Device::cpu) [[unlikely]] {
+    return submit_gpu(std::move(call), options);
+  }
   if (call.op == Op::average) {
     call.op = Op::sum;
     call.averages = true;
@@ -214,10 +228,11 @@ Work ProcessSet::State::reduce_now(const QuickReduce& what, const Options& optio
 }
 
 Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options) {
-  if (is_reducible(in.dtype, op) && fits(in.dtype, in, in.count) && fits(in.dtype, out, in.count))
-      [[likely]] {
+  if (is_reducible(in.dtype, op) && fits(in.dtype, in, in.count) && fits(in.dtype, out, in.count) &&
+      in.device == out.device && in.device_index == out.device_index) [[likely]] {
     const bool as_it_is =
-        in.dtype != Dtype::f32 || options.wire16.value_or(state_->wire16) == Wire16::none;
+        in.device == Device::cpu &&
+        (in.dtype != Dtype::f32 || options.wire16.value_or(state_->wire16) == Wire16::none);
     if (options.blocking && as_it_is && options.name.empty() && options.prescale == 1.0 &&
         !state_->mark.forked() && state_->queue->driving().try_lock()) {
       const bool average = op == Op::average;
@@ -375,6 +390,10 @@ Work ProcessSet::scatter(ConstBuffer in, Buffer out, int root, const Options& op
 
 Work ProcessSet::barrier(const Options& options) {
   return state_->submit(call_of(Kind::barrier, {}, {}), options);
+}
+
+Work ProcessSet::barrier(ConstBuffer where, const Options& options) {
+  return state_->submit(call_of(Kind::barrier, where, {}), options);
 }
 
 void ProcessSet::call_others() { state_->queue->call_others(); }

@@ -87,6 +87,14 @@ class HR_API ProcessSet {
   Work scatter(ConstBuffer in, Buffer out, int root, const Options& options = {});
   /// Done when all have called it.
   Work barrier(const Options& options = {});
+  /// The same among GPUs: done when what is on the streams of all ranks has ended. `where` has a
+  /// device and a stream, and no elements.
+  Work barrier(ConstBuffer where, const Options& options = {});
+
+  /// Collectives on GPUs that this thread submits until end_group() begin together, as one, and
+  /// have one Work, which end_group() returns as well. Those on the CPU are as always.
+  void begin_group(const Options& options = {});
+  Work end_group();
 
   /// For layers on top whose ranks begin operations when one of them has something to do: ask the
   /// other ranks to begin the next operation as well.

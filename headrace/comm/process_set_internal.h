@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "headrace/comm/forks_internal.h"
+#include "headrace/comm/gpu/gpu_setup.h"
 #include "headrace/comm/process_set.h"
 #include "headrace/comm/progress_internal.h"
 #include "headrace/comm/transport/network.h"
 
 namespace headrace::comm {
+
+class SetGpu;
 
 struct ProcessSet::State {
   ForkMark mark;
@@ -27,7 +30,17 @@ struct ProcessSet::State {
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
   Wire16 wire16 = Wire16::none;
 
+  GpuSettings gpu_settings;
+  ProcessSet* owner = nullptr;
+  base::Mutex gpu_mutex;
+  std::shared_ptr<SetGpu> gpu HR_GUARDED_BY(gpu_mutex);  // made by the first operation on a GPU
+
   Work submit(Call&& call, const Options& options);
+  SetGpu& gpu_part() HR_EXCLUDES(gpu_mutex);
+  Work submit_gpu(Call&& call, const Options& options);
+  Work message_gpu(Kind kind, const ConstBuffer& buffer, int other, int tag,
+                   const Options& options);
+  void close_gpu() HR_EXCLUDES(gpu_mutex);
   /// An all_reduce that nobody names, on this thread, which has locked `driving`.
   Work reduce_now(const QuickReduce& what, const Options& options) HR_RELEASE(queue->driving());
   /// Any call, likewise; `announced`: the number under which try_at_once() has begun it.

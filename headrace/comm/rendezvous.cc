@@ -41,6 +41,7 @@ Json settings_of(const Config& config) {
                        {"transport", std::string(transport_name(config.transport))},
                        {"hb_ms", int64_t{config.hb_ms.count()}},
                        {"hb_miss", config.hb_miss},
+                       {"gpu_staging", config.gpu_staging},
                        {"streams", config.streams},
                        {"wire16", std::string(wire16_name(config.wire16))},
                        {"secured", config.secret != nullptr}});

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/comm/gpu_libraries.h"
+
 namespace headrace::comm {
 
 namespace {
@@ -78,6 +80,14 @@ Result<void> read_wire16(const Given& given, Config* config) {
   return refused(given, "none, f16 or bf16");
 }
 
+Result<void> read_gpu_staging(const Given& given, Config* config) {
+  if (given.value != "0" && given.value != "1") {
+    return refused(given, "0 or 1");
+  }
+  config->gpu_staging = given.value == "1";
+  return {};
+}
+
 struct Setting {
   std::string_view field;
   Result<void> (*read)(const Given& given, Config* config);
@@ -101,6 +111,7 @@ constexpr Setting kSettings[] = {
      }},
     {"STREAMS", read_streams},
     {"WIRE16", read_wire16},
+    {"GPU_STAGING", read_gpu_staging},
 };
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -156,6 +167,9 @@ Result<void> read_settings(std::span<const std::pair<std::string, std::string>> 
     }
   }
   for (const auto& [name, value] : variables) {
+    if (name == "HEADRACE_GPU_LIBRARIES" && !value.empty()) {
+      config->gpu_folders = folders_of(value);
+    }
     if (name.starts_with(kPrefix) && !value.empty()) {
       HR_TRY(read_one(name, value, config));
     }

@@ -42,6 +42,17 @@ TEST_CASE("settings are taken from their variables") {
   CHECK(untouched.transport == Transport::automatic);
 }
 
+TEST_CASE("settings of GPUs are taken from their variables") {
+  Config config;
+  const Variables variables = {{"HEADRACE_COMM_GPU_STAGING", "1"},
+                               {"HEADRACE_GPU_LIBRARIES", "/a::/b/lib:"}};
+  REQUIRE(read_settings(variables, &config).ok());
+  CHECK(config.gpu_staging);
+  CHECK(config.gpu_folders == std::vector<std::string>{"/a", "/b/lib"});
+  REQUIRE(read_settings(Variables{{"HEADRACE_COMM_GPU_STAGING", "0"}}, &config).ok());
+  CHECK_FALSE(config.gpu_staging);
+}
+
 TEST_CASE("values and names that are none are refused with their name") {
   CHECK(error_of({{"HEADRACE_COMM_HB_MS", "0"}}) ==
         "comm: HEADRACE_COMM_HB_MS is \"0\"; it takes a whole number from 1 on");
@@ -52,6 +63,8 @@ TEST_CASE("values and names that are none are refused with their name") {
         "comm: HEADRACE_COMM_STREAMS is \"9\"; it takes a whole number from 1 to 8");
   CHECK(error_of({{"HEADRACE_COMM_WIRE16", "fp16"}}) ==
         "comm: HEADRACE_COMM_WIRE16 is \"fp16\"; it takes none, f16 or bf16");
+  CHECK(error_of({{"HEADRACE_COMM_GPU_STAGING", "yes"}}) ==
+        "comm: HEADRACE_COMM_GPU_STAGING is \"yes\"; it takes 0 or 1");
 }
 
 TEST_CASE("a name that is not known is refused with the nearest one that is") {

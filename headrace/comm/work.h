@@ -30,6 +30,10 @@ class HR_API Work {
   /// Wait until it is done; its error, if it has one. With `limit`: `timeout` when that is over,
   /// and the operation goes on.
   Result<void> wait(std::optional<std::chrono::milliseconds> limit = {}) const;
+  /// Of an operation on a GPU: what is put on `stream` (a cudaStream_t) from now on begins after
+  /// it; the caller does not wait for it. An error that comes later is told by the next operation
+  /// of the set. Of one on the CPU: wait().
+  Result<void> wait_on_stream(uintptr_t stream) const;
   /// Call `then` once with the outcome, on the thread that ends the operation, or here when it is
   /// done already. It must not block and must not submit.
   void on_done(std::function<void(const Result<void>&)> then) const;

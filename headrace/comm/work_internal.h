@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -15,11 +16,14 @@
 
 namespace headrace::comm {
 
+class GpuTicket;
+
 /// `status` is what waiters sleep on: 0 under way, 1 done, 2 under way and somebody may sleep.
 struct WorkState {
   Call call;
   base::Deadline deadline = base::Deadline::never();
   uint64_t sequence = 0;
+  std::shared_ptr<GpuTicket> gpu = {};  // of an operation on a GPU
 
   bool done() const { return status.load(std::memory_order_acquire) == 1; }
   /// End it; the first outcome counts.

@@ -31,14 +31,19 @@ namespace hc = headrace::comm;
 
 using Counts = std::vector<uint64_t>;
 
-/// Memory as the fronts give it: address, elements, type.
+/// Memory as the fronts give it: address, elements, type; on a GPU its number and a stream.
 struct Memory {
   uintptr_t address = 0;
   uint64_t count = 0;
   Dtype dtype = Dtype::f32;
+  hc::Device device = hc::Device::cpu;
+  int device_index = -1;
+  uintptr_t stream = 0;
 
-  hc::ConstBuffer in() const { return {reinterpret_cast<const void*>(address), count, dtype}; }
-  hc::Buffer out() const { return {reinterpret_cast<void*>(address), count, dtype}; }
+  hc::ConstBuffer in() const { return out(); }
+  hc::Buffer out() const {
+    return {reinterpret_cast<void*>(address), count, dtype, device, device_index, stream};
+  }
 };
 
 /// Ends of works by the number their front gave them. Owned by C++ alone: works that end on threads
@@ -264,6 +269,7 @@ void bind_process_set(nb::module_& m) {
   bind_movements(set);
   bind_rooted(set);
   bind_messages(set);
+  bind_gpu(m, set);
 }
 
 void bind_work(nb::module_& m) {
@@ -300,6 +306,10 @@ void bind_work(nb::module_& m) {
              const auto how = work.done() ? work.wait() : Result<void>();
              return how.ok() ? nb::object(nb::none()) : exception_of(how.error());
            })
+      .def(
+          "wait_on_stream",
+          [](const hc::Work& work, uintptr_t stream) { or_throw(work.wait_on_stream(stream)); },
+          "stream"_a, release_gil())
       .def("sequence", &hc::Work::sequence)
       .def("source", &hc::Work::source)
       .def(
@@ -335,7 +345,8 @@ void bind_context(nb::module_& m) {
       "init",
       [](int rank, int world_size, const std::string& job, uint64_t generation, double timeout,
          double init_timeout, const nb::callable& set, const nb::callable& get,
-         const std::string& transport, const std::string& node) {
+         const std::string& transport, const std::string& node,
+         const std::vector<std::string>& gpu_folders) {
         hc::Config config;
         config.rank = rank;
         config.world_size = world_size;
@@ -349,10 +360,12 @@ void bind_context(nb::module_& m) {
         }
         config.node = node;
         hc::observe_process(&config);
+        config.gpu_folders.insert(config.gpu_folders.end(), gpu_folders.begin(), gpu_folders.end());
         return make_context(config, set, get);
       },
       "rank"_a, "world_size"_a, "job"_a, "generation"_a, "timeout"_a, "init_timeout"_a,
-      "store_set"_a, "store_get"_a, "transport"_a = "auto", "node"_a = "");
+      "store_set"_a, "store_get"_a, "transport"_a = "auto", "node"_a = "",
+      "gpu_folders"_a = std::vector<std::string>());
 }
 
 }  // namespace
@@ -364,17 +377,22 @@ void bind_comm(nb::module_& parent) {
     const auto one = static_cast<hc::Op>(i);
     op.value(std::string(hc::op_name(one)).c_str(), one);
   }
-  nb::class_<Memory>(m, "Memory", "Address, elements and type (numpy's name) of a buffer.")
+  nb::class_<Memory>(m, "Memory",
+                     "Address, elements and type (numpy's name) of a buffer; number of its GPU and "
+                     "the stream after which it is read.")
       .def(
           "__init__",
-          [](Memory* self, uintptr_t address, uint64_t count, const std::string& dtype) {
+          [](Memory* self, uintptr_t address, uint64_t count, const std::string& dtype,
+             std::optional<int> gpu, uintptr_t stream) {
             const auto found = dtype_of_name(dtype);
             if (!found) {
               throw Raised(Error{Errc::unsupported, "comm: no collectives for type " + dtype});
             }
-            new (self) Memory{address, count, *found};
+            new (self)
+                Memory{address,          count, *found, gpu ? hc::Device::cuda : hc::Device::cpu,
+                       gpu.value_or(-1), stream};
           },
-          "address"_a, "count"_a, "dtype"_a);
+          "address"_a, "count"_a, "dtype"_a, "gpu"_a = nb::none(), "stream"_a = 0);
   bind_work(m);
   bind_process_set(m);
   bind_context(m);

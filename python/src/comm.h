@@ -58,4 +58,7 @@ using ContextHolder = Held<comm::Context>;
 /// Adds `named` to the class of contexts.
 void bind_named(nb::module_& m, nb::class_<ContextHolder>& context);
 
+/// Adds to the class of process sets what concerns GPUs, and `gpu_libraries` to the module.
+void bind_gpu(nb::module_& m, nb::class_<comm::ProcessSet>& set);
+
 }  // namespace headrace::python

@@ -55,6 +55,9 @@ struct Call {
   double postscale = 1.0;  ///< with the 1/n of `average` in it
   bool averages = false;   ///< `op` was average, and is sum
   std::string name;
+  Device device = Device::cpu;  ///< of both buffers, as are the other two
+  int device_index = -1;
+  uintptr_t stream = 0;
   /// Type of the results of a reduction, where it is not `dtype`: f32 for a node's part of a sum of
   /// 16-bit floats. Only reduce in one piece and reduce_scatter know it.
   std::optional<Dtype> out_dtype = {};

@@ -25,9 +25,13 @@ class Op(enum.Enum):
     bxor = 7
 
 class Memory:
-    """Address, elements and type (numpy's name) of a buffer."""
+    """
+    Address, elements and type (numpy's name) of a buffer; number of its GPU and the stream after which it is read.
+    """
 
-    def __init__(self, address: int, count: int, dtype: str) -> None: ...
+    def __init__(
+        self, address: int, count: int, dtype: str, gpu: int | None = ..., stream: int = ...
+    ) -> None: ...
 
 class Completions:
     """Ends of works, for one thread to take."""
@@ -43,6 +47,7 @@ class Work:
     def done(self) -> bool: ...
     def wait(self, limit: float | None = ...) -> None: ...
     def error(self) -> object: ...
+    def wait_on_stream(self, stream: int) -> None: ...
     def sequence(self) -> int: ...
     def source(self) -> int: ...
     def notify(self, completions: Completions, number: int) -> None: ...
@@ -185,6 +190,21 @@ class ProcessSet:
         blocking: bool = ...,
         timeout: float | None = ...,
     ) -> Work: ...
+    def begin_group(self, timeout: float | None = ...) -> None: ...
+    def end_group(self) -> Work: ...
+    def barrier_on_gpu(
+        self,
+        gpu: int,
+        stream: int,
+        name: str = ...,
+        blocking: bool = ...,
+        timeout: float | None = ...,
+    ) -> Work: ...
+
+def gpu_libraries(folders: Sequence[str] = ...) -> dict:
+    """
+    Open NCCL and CUDA's runtime: whether each is usable, and the file or why not.
+    """
 
 class Context:
     """This process as one of the ranks of a job."""
@@ -329,6 +349,7 @@ def init(
     store_get: Callable,
     transport: str = ...,
     node: str = ...,
+    gpu_folders: Sequence[str] = ...,
 ) -> Context: ...
 
 class Place:

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend "headrace" of torch.distributed; the only file that touches c10d.
+"""The backend "headrace" of torch.distributed; only this file and `_works.py` touch c10d.
 
-Collectives take and return CPU tensors. A tensor that is not contiguous goes through a contiguous
-copy. Works keep their tensors alive until they are done.
+Collectives take and return tensors on the CPU, or on a GPU (through NCCL). A tensor that is not
+contiguous goes through a contiguous copy. Works keep their tensors alive until they are done.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import math
 import sys
-import threading
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,26 +20,16 @@ import torch
 import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup
-from torch._C._distributed_c10d import Work as C10dWork
 
 from headrace._errors import Error, InvalidArgument, Unsupported
-from headrace._front import Memory, Op, Waiter, comm
+from headrace._front import Op, Waiter, comm
+from headrace.torch import _devices, _works
+from headrace.torch._devices import COMPLEX as _COMPLEX
+from headrace.torch._devices import memory as _memory
+from headrace.torch._devices import raw as _bytes
+from headrace.torch._devices import real as _real
 from headrace.torch._errors import as_torch
-
-_DTYPES = {
-    torch.uint8: "uint8",
-    torch.int8: "int8",
-    torch.int16: "int16",
-    torch.int32: "int32",
-    torch.int64: "int64",
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.bool: "bool",
-}
-# Pairs of reals: they add and average as such.
-_COMPLEX = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+from headrace.torch._works import GpuWork, HeadraceWork, Several
 
 _OPS = {
     dist.ReduceOp.SUM: Op.sum,
@@ -54,150 +42,6 @@ _OPS = {
     dist.ReduceOp.BXOR: Op.bxor,
 }
 _OPS_BY_NUMBER = {int(kind): op for kind, op in _OPS.items()}
-
-# C++ may hold a work whose part in Python is gone, and a wait for it would never end: DDP.join does
-# that with one number, torch 2.4 with all works that C++ asks for. So the last ones stay that
-# nobody has waited for.
-_DROPPED_NUMBERS: collections.deque[HeadraceWork] = collections.deque(maxlen=1024)
-_DROPPED: collections.deque[HeadraceWork] = collections.deque(maxlen=16)
-
-
-class HeadraceWork(C10dWork):  # type: ignore[misc]
-    """A collective on its way; `after` puts results where they belong, once, when it is done."""
-
-    def __init__(
-        self,
-        work: Any,
-        waiter: Waiter,
-        results: list[torch.Tensor],
-        keep: Any,
-        after: Callable[[], None] | None,
-    ) -> None:
-        super().__init__()
-        self._waiter = waiter
-        self._work = work
-        self._results = results
-        self._keep = keep
-        self._after = after
-        self._waited = False
-        self._stays = False
-        self._lock = threading.Lock()
-        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
-
-    def _finish(self) -> None:
-        with self._lock:
-            after, self._after = self._after, None
-            self._keep = None
-            if after is not None:
-                after()
-
-    def __del__(self) -> None:
-        """Who drops a work still wants its result, and it is still written to the tensors."""
-        after, keep = self._after, self._keep
-        if keep is not None or after is not None:
-
-            def let_go(error: Exception | None) -> None:
-                nonlocal keep
-                if error is None and after is not None:
-                    after()
-                keep = None
-
-            self._waiter.watch(self._work, let_go)
-        if not self._waited:
-            number = len(self._results) == 1 and self._results[0].numel() == 1
-            self._stays = not number
-            (_DROPPED_NUMBERS if number else _DROPPED).append(self)
-
-    def _seen(self) -> None:
-        """Whoever has it waits, or has its future."""
-        self._waited = True
-        if self._stays:
-            self._stays = False
-            with contextlib.suppress(ValueError):  # pushed out meanwhile
-                _DROPPED.remove(self)
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        seconds = timeout.total_seconds() if timeout else 0.0
-        self._seen()
-        try:
-            self._work.wait(seconds if seconds > 0 else None)
-        except Error as error:
-            raise as_torch(error) from None
-        self._finish()
-        return True
-
-    def is_completed(self) -> bool:
-        if not self._work.done():
-            return False
-        if self._work.error() is None:
-            self._finish()
-        return True
-
-    def is_success(self) -> bool:
-        return self.is_completed() and self._work.error() is None
-
-    def exception(self) -> Any:
-        error = self._work.error()
-        return None if error is None else as_torch(error)
-
-    def result(self) -> list[torch.Tensor]:
-        self.wait()
-        return self._results
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def source_rank(self) -> int:
-        """Rank of the group whose message a recv took."""
-        self.wait()
-        return int(self._work.source())
-
-    _source_rank = source_rank
-
-    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        self._seen()
-        if self._future is None:
-            ended: torch.futures.Future[None] = torch.futures.Future()
-            # An exception set on a future is a value to readers in C++ (DDP takes it for a list of
-            # tensors and crashes); one that a callback raises is an error to everybody.
-            self._future = ended.then(self._outcome)
-            if self._waiter.here():  # a callback (PowerSGD) may wait for it, and none would come
-                with contextlib.suppress(Error):
-                    self._work.wait()
-            if self._work.done():
-                ended.set_result(None)
-            else:
-                self._waiter.watch(self._work, lambda _: ended.set_result(None))
-        return self._future
-
-    def _outcome(self, _: torch.futures.Future[None]) -> list[torch.Tensor]:
-        error = self._work.error()
-        if error is not None:
-            raise as_torch(error)
-        self._finish()
-        return self._results
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.dtype in _COMPLEX else tensor
-
-
-def _memory(tensor: torch.Tensor) -> Any:
-    if tensor.device.type != "cpu":
-        raise Unsupported(
-            f"headrace: the tensor is on {tensor.device}; only CPU tensors are supported so far"
-        )
-    name = _DTYPES.get(tensor.dtype)
-    if name is None:
-        raise Unsupported(f"headrace: no collectives for {tensor.dtype} yet")
-    return Memory(tensor.data_ptr(), tensor.numel(), name)
-
-
-def _bytes(tensor: torch.Tensor) -> Any:
-    """A tensor of any type, to be moved and not computed with."""
-    if tensor.device.type != "cpu":
-        return _memory(tensor)
-    return Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), "uint8")
 
 
 def _op(reduce_op: Any) -> Any:
@@ -302,21 +146,24 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
                 seconds,
                 lambda key, value: store.set(key, value),
                 store_get,
+                gpu_folders=_devices.library_folders(),
             )
         except Error as error:
             raise as_torch(error) from None
         self._limit: float | None = None
         self._coalescing: list[HeadraceWork] | None = None
         self._set = self._context.world
+        self._devices = _devices.types()
         self._waiter = Waiter()
         weakref.finalize(self, self._waiter.close)  # torch 2.4 shuts nothing down
         _tell_of_exceptions(self)
 
-    def _how(self, options: Any) -> dict[str, Any]:
+    def _how(self, options: Any, tensor: torch.Tensor | None = None) -> dict[str, Any]:
         """Keywords of every collective. A call that torch waits for at once runs on this thread."""
         seconds = options.timeout.total_seconds()
+        on_gpu = tensor is not None and _devices.on_gpu(tensor)
         return {
-            "blocking": not getattr(options, "asyncOp", True),
+            "blocking": not on_gpu and not getattr(options, "asyncOp", True),
             "timeout": seconds if seconds > 0 else self._limit,
         }
 
@@ -324,11 +171,11 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]  # checkpoint.async_save looks for it
+        return self._devices  # checkpoint.async_save looks for it
 
     def _get_backend(self, device: torch.device) -> HeadraceProcessGroup:
-        if torch.device(device).type != "cpu":
-            raise Unsupported(f"headrace: no backend for {device}; only the CPU is there so far")
+        if torch.device(device).type not in ("cpu", "cuda"):
+            raise Unsupported(f"headrace: no backend for {device}; there are the CPU and cuda")
         return self
 
     supports_splitting = supports_coalescing = supports_time_estimate = supports_shrinking = False
@@ -401,12 +248,25 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
     def _done(
         self, work: Any, results: list[torch.Tensor], keep: Any, after: Callable[[], Any] | None
     ) -> HeadraceWork:
-        ended = HeadraceWork(work, self._waiter, results, keep, after)
+        kind = GpuWork if keep is not None and _devices.on_gpu(keep[0]) else HeadraceWork
+        ended = kind(work, self._waiter, results, keep, after)
         if self._coalescing is not None:
             self._coalescing.append(ended)
         if work.done() and work.error() is None:
             ended._finish()
         return ended
+
+    @contextlib.contextmanager
+    def _together(self, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+        """Collectives on a GPU that begin together, as one operation of NCCL."""
+        on_gpu = len(tensors) > 0 and _devices.on_gpu(tensors[0])
+        if on_gpu:
+            self._set.begin_group()
+        try:
+            yield
+        finally:
+            if on_gpu:
+                self._set.end_group()
 
     def allreduce(
         self, tensors: Any, opts: Any = None, timeout: Any = None, *, op: Any = None
@@ -418,7 +278,9 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         return self._reduce_like(
             tensor,
             options,
-            lambda memory, op: self._set.all_reduce(memory, memory, op, **self._how(options)),
+            lambda memory, op: self._set.all_reduce(
+                memory, memory, op, **self._how(options, tensor)
+            ),
         )
 
     def _allreduce_sparse(self, tensor: torch.Tensor, options: Any) -> HeadraceWork:
@@ -435,7 +297,8 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         def everywhere(part: torch.Tensor) -> tuple[torch.Tensor, ...]:
             """The rows of all ranks, by rank."""
             part = part.contiguous()
-            rows = torch.empty((int(entries.sum()), *part.shape[1:]), dtype=part.dtype)
+            shape = (int(entries.sum()), *part.shape[1:])
+            rows = torch.empty(shape, dtype=part.dtype, device=part.device)
             width = math.prod(part.shape[1:])
             counts = [int(n) * width * part.element_size() for n in entries]
             self._set.all_gather_v(_bytes(part), counts, _bytes(rows), **how).wait()
@@ -458,18 +321,20 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         self, tensors: Sequence[torch.Tensor], opts: Any = None
     ) -> HeadraceWork:
         options = _options(c10d.AllreduceCoalescedOptions, opts)
-        works = [self.allreduce([tensor], options) for tensor in tensors]
-        return _Several(works, list(tensors))
+        with self._together(tensors):
+            works = [self.allreduce([tensor], options) for tensor in tensors]
+        return Several(works, list(tensors))
 
     def reduce(
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, *, root: int = 0
     ) -> HeadraceWork:
         options = _options(c10d.ReduceOptions, opts, timeout, op, root)
+        tensor = _one(tensors, "reduce")
         return self._reduce_like(
-            _one(tensors, "reduce"),
+            tensor,
             options,
             lambda memory, kind: self._set.reduce(
-                memory, memory, options.rootRank, kind, **self._how(options)
+                memory, memory, options.rootRank, kind, **self._how(options, tensor)
             ),
         )
 
@@ -479,7 +344,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         options = _options(c10d.BroadcastOptions, opts, timeout, root=root)
         tensor = _one(tensors, "broadcast")
         flat = tensor.contiguous()
-        work = self._set.broadcast(_bytes(flat), options.rootRank, **self._how(options))
+        work = self._set.broadcast(_bytes(flat), options.rootRank, **self._how(options, flat))
         after = None if flat.data_ptr() == tensor.data_ptr() else lambda: tensor.copy_(flat)
         return self._done(work, [tensor], (tensor, flat), after)
 
@@ -492,9 +357,10 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         if len(out) != self._size:
             raise InvalidArgument(f"headrace: allgather: {len(out)} outputs for {self._size} ranks")
         counts = [one.numel() * one.element_size() for one in out]
-        flat = torch.empty(sum(counts), dtype=torch.uint8)
         source = tensor.contiguous()
-        work = self._set.all_gather_v(_bytes(source), counts, _bytes(flat), **self._how(options))
+        flat = torch.empty(sum(counts), dtype=torch.uint8, device=source.device)
+        how = self._how(options, source)
+        work = self._set.all_gather_v(_bytes(source), counts, _bytes(flat), **how)
 
         def after() -> None:
             for one, part in zip(out, flat.split(counts), strict=True):
@@ -503,8 +369,9 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         return self._done(work, list(out), (source, flat), after)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> HeadraceWork:
-        works = [self.allgather(o, [i], opts) for o, i in zip(outputs, inputs, strict=True)]
-        return _Several(works, [one for part in outputs for one in part])
+        with self._together(inputs):
+            works = [self.allgather(o, [i], opts) for o, i in zip(outputs, inputs, strict=True)]
+        return Several(works, [one for part in outputs for one in part])
 
     def all_gather_single(
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
@@ -512,7 +379,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         options = opts if opts is not None else c10d.AllgatherOptions()
         source = input.contiguous()
         flat = output if output.is_contiguous() else torch.empty_like(output.contiguous())
-        work = self._set.all_gather(_bytes(source), _bytes(flat), **self._how(options))
+        work = self._set.all_gather(_bytes(source), _bytes(flat), **self._how(options, source))
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
@@ -521,8 +388,10 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
     def allgather_into_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> HeadraceWork:
-        works = [self.all_gather_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
-        return _Several(works, list(outputs))
+        with self._together(inputs):
+            pairs = zip(outputs, inputs, strict=True)
+            works = [self.all_gather_single(o, i, opts) for o, i in pairs]
+        return Several(works, list(outputs))
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
@@ -546,7 +415,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             [part.numel() for part in real],
             _memory(flat),
             kind,
-            **self._how(options),
+            **self._how(options, source),
         )
         return self._done(work, [output], (source, flat), lambda: _real(output).copy_(flat))
 
@@ -559,7 +428,8 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         source = _real(input).contiguous()
         real = _real(output)
         flat = real if real.is_contiguous() else torch.empty_like(real.contiguous())
-        work = self._set.reduce_scatter(_memory(source), _memory(flat), op, **self._how(options))
+        how = self._how(options, source)
+        work = self._set.reduce_scatter(_memory(source), _memory(flat), op, **how)
         after = None if flat is real else lambda: real.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
@@ -568,10 +438,10 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> HeadraceWork:
-        works = [
-            self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)
-        ]
-        return _Several(works, list(outputs))
+        with self._together(inputs):
+            pairs = zip(outputs, inputs, strict=True)
+            works = [self.reduce_scatter_single(o, i, opts) for o, i in pairs]
+        return Several(works, list(outputs))
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
@@ -610,7 +480,7 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
             counts(source, input_split_sizes),
             _bytes(flat),
             counts(flat, output_split_sizes),
-            **self._how(options),
+            **self._how(options, source),
         )
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
@@ -624,9 +494,9 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         send = [one.numel() * one.element_size() for one in inputs]
         receive = [one.numel() * one.element_size() for one in outputs]
         source = torch.cat([one.contiguous().view(-1).view(torch.uint8) for one in inputs])
-        flat = torch.empty(sum(receive), dtype=torch.uint8)
+        flat = torch.empty(sum(receive), dtype=torch.uint8, device=source.device)
         work = self._set.all_to_all_v(
-            _bytes(source), send, _bytes(flat), receive, **self._how(options)
+            _bytes(source), send, _bytes(flat), receive, **self._how(options, source)
         )
 
         def after() -> None:
@@ -644,9 +514,10 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         out = outputs if self._rank == options.rootRank else []
         if len(out) and isinstance(out[0], (list, tuple)):
             out = out[0]
-        flat = torch.empty(source.numel() * source.element_size() * len(out), dtype=torch.uint8)
+        size = source.numel() * source.element_size() * len(out)
+        flat = torch.empty(size, dtype=torch.uint8, device=source.device)
         work = self._set.gather(
-            _bytes(source), _bytes(flat), options.rootRank, **self._how(options)
+            _bytes(source), _bytes(flat), options.rootRank, **self._how(options, source)
         )
 
         def after() -> None:
@@ -669,16 +540,23 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         source = (
             torch.cat([one.contiguous().view(-1).view(torch.uint8) for one in parts])
             if len(parts)
-            else torch.empty(0, dtype=torch.uint8)
+            else torch.empty(0, dtype=torch.uint8, device=output.device)
         )
         work = self._set.scatter(
-            _bytes(source), _bytes(flat), options.rootRank, **self._how(options)
+            _bytes(source), _bytes(flat), options.rootRank, **self._how(options, source)
         )
         after = None if flat is output else lambda: output.copy_(flat)
         return self._done(work, [output], (source, flat), after)
 
     def barrier(self, opts: Any = None, *, timeout: Any = None) -> HeadraceWork:
-        work = self._set.barrier(**self._how(_options(c10d.BarrierOptions, opts, timeout)))
+        options = _options(c10d.BarrierOptions, opts, timeout)
+        device = getattr(options, "device", None)
+        if device is not None and device.type == "cuda":
+            # The caller waits, as with torch's own groups, and not its stream alone.
+            how = self._how(options) | {"blocking": True}
+            work = self._set.barrier_on_gpu(device.index, _devices.current_stream(device), **how)
+        else:
+            work = self._set.barrier(**self._how(options))
         return self._done(work, [], None, None)
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> HeadraceWork:
@@ -700,50 +578,16 @@ class HeadraceProcessGroup(ProcessGroup):  # type: ignore[misc]
         return self._receive(_one(tensors, "recv_anysource"), None, tag)
 
     def _start_coalescing(self, device: Any = None) -> None:
-        """Operations run as they come; only their works are gathered."""
+        """Those on the CPU run as they come, and only their works are gathered."""
         self._coalescing = []
+        if device is not None and torch.device(device).type == "cuda":
+            self._set.begin_group()
 
     def _end_coalescing(self, device: Any = None) -> HeadraceWork:
         works, self._coalescing = self._coalescing or [], None
-        return _Several(works, [])
-
-
-class _Several(HeadraceWork):
-    """Works that end together."""
-
-    _after = _keep = None
-    _waited = True
-
-    def __init__(self, works: list[HeadraceWork], results: list[torch.Tensor]) -> None:
-        C10dWork.__init__(self)
-        self._works = works
-        self._results = results
-        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        return all([work.wait(timeout) for work in self._works])
-
-    def is_completed(self) -> bool:
-        return all([work.is_completed() for work in self._works])
-
-    def is_success(self) -> bool:
-        return all([work.is_success() for work in self._works])
-
-    def exception(self) -> Any:
-        return next((work.exception() for work in self._works if work.exception()), None)
-
-    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        if self._future is None:
-            all_of = torch.futures.collect_all([work.get_future() for work in self._works])
-            self._future = all_of.then(
-                lambda done: [f.wait() for f in done.wait()] and self._results
-            )
-        return self._future
-
-    def _results_of(self, all_of: torch.futures.Future[list[Any]]) -> list[torch.Tensor]:
-        for one in all_of.wait():
-            one.wait()  # raises its error
-        return self._results
+        if device is not None and torch.device(device).type == "cuda":
+            self._set.end_group()
+        return Several(works, [])
 
 
 def _skip_code(code: types.CodeType) -> None:
@@ -767,7 +611,8 @@ def _skipped_by_dynamo(*owners: Any) -> None:
         codes += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
 
 
-_skipped_by_dynamo(HeadraceProcessGroup, HeadraceWork, _Several, Waiter, sys.modules[__name__])
+_skipped_by_dynamo(HeadraceProcessGroup, HeadraceWork, GpuWork, Several, Waiter)
+_skipped_by_dynamo(_devices, _works, sys.modules[__name__])
 
 
 def _create(options: Any, _: Any) -> HeadraceProcessGroup:
@@ -781,4 +626,4 @@ def _create(options: Any, _: Any) -> HeadraceProcessGroup:
 
 
 if "headrace" not in dist.Backend.backend_list:
-    dist.Backend.register_backend("headrace", _create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend("headrace", _create, extended_api=True, devices=["cpu", "cuda"])

@@ -18,16 +18,20 @@ std::string error_of(const Variables& variables) {
 
 TEST_CASE("settings are taken from their variables") {
   Config config;
-  const Variables variables = {
-      {"HEADRACE_COMM_TRANSPORT", "tcp"}, {"HEADRACE_COMM_TIMEOUT_MS", "1500"},
-      {"HEADRACE_COMM_HB_MS", "100"},     {"HEADRACE_COMM_HB_MISS", "3"},
-      {"HEADRACE_IFACE", "eth0"},         {"PATH", "/bin"},
-      {"HOROVOD_GLOO_IFACE", "eth1"}};
+  const Variables variables = {{"HEADRACE_COMM_TRANSPORT", "tcp"},
+                               {"HEADRACE_COMM_TIMEOUT_MS", "1500"},
+                               {"HEADRACE_COMM_HB_MS", "100"},
+                               {"HEADRACE_COMM_HB_MISS", "3"},
+                               {"HEADRACE_COMM_FLIGHT_DIR", "/tmp/f"},
+                               {"HEADRACE_IFACE", "eth0"},
+                               {"PATH", "/bin"},
+                               {"HOROVOD_GLOO_IFACE", "eth1"}};
   REQUIRE(read_settings(variables, &config).ok());
   CHECK(config.transport == Transport::tcp);
   CHECK(config.timeout.count() == 1500);
   CHECK(config.hb_ms.count() == 100);
   CHECK(config.hb_miss == 3);
+  CHECK(config.flight_folder == "/tmp/f");
   CHECK(config.iface == "eth0");
   REQUIRE(
       read_settings(Variables{{"HEADRACE_COMM_IFACE", "ib*"}, {"HEADRACE_IFACE", "eth0"}}, &config)

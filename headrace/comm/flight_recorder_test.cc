@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <string>
@@ -14,6 +15,7 @@
 #include "headrace/base/log.h"
 #include "headrace/base/test_folder.h"
 #include "headrace/comm/flight_ring_internal.h"
+#include "headrace/comm/named_set.h"
 #include "headrace/comm/process_ranks_test.h"
 #include "headrace/comm/thread_ranks_test.h"
 
@@ -152,6 +154,7 @@ TEST_CASE("an operation under way is told with the rank that it waits for") {
       [](Context& context) {
         ProcessSet& set = context.world();
         std::vector<float> values(1, 1.0F);
+        std::vector<float> word(1);
         if (set.rank() != 2) {
           const Work work = sum(set, values, {.name = "late"});
           const auto deadline = base::Deadline::in(seconds(20));
@@ -163,11 +166,10 @@ TEST_CASE("an operation under way is told with the rank that it waits for") {
           CHECK(last.at("state").string() == "running");
           CHECK(last.get_integer("waits_for", -1) == 2);
           CHECK(last.at("end_us").is_null());
-          CHECK(set.send(ConstBuffer(values.data(), 1, Dtype::f32), 2, 1).wait().ok());
+          CHECK(set.send(ConstBuffer(word.data(), 1, Dtype::f32), 2, 1).wait().ok());
           CHECK(work.wait().ok());
           return;
         }
-        std::vector<float> word(1);
         for (const int other : {0, 1}) {
           CHECK(set.recv(Buffer{word.data(), 1, Dtype::f32}, other, 1).wait().ok());
         }
@@ -228,16 +230,83 @@ TEST_CASE("without a folder a failure writes nothing, and neither does a rank th
   CHECK(std::filesystem::is_empty(folder.path()));
 }
 
+TEST_CASE("named operations are told from submission to end, and whom the oldest waits for") {
+  run_thread_ranks(
+      2, [](Config&) {},
+      [](Context& context) {
+        auto set = context.split(context.world(), 0, context.world().rank());
+        REQUIRE(set.ok());
+        const auto named = NamedSet::make(context, *std::move(set), {});
+        const int rank = named->rank();
+        std::array<float, 4> values{};
+        const auto submit = [&](const std::string& name) {
+          auto tensor =
+              named->prepare(name, {.op = Op::max, .shape = {4}, .splits = {}, .group = {}});
+          REQUIRE(tensor.ok());
+          auto work = named->submit({*tensor, values.data(), values.data()});
+          REQUIRE(work.ok());
+          return *work;
+        };
+        const auto named_set = [&] {
+          const Json record = parsed(context.flight_record());
+          Json found;
+          for (const Json& one : record.at("sets").items()) {
+            found = one.at("mode").string() == "named" ? one : found;
+          }
+          return found;
+        };
+        CHECK(submit("both").wait().ok());
+        std::vector<float> word(1);
+        const Buffer message = {word.data(), 1, Dtype::f32};
+        if (rank == 0) {
+          const NamedWork work = submit("one");
+          const auto deadline = base::Deadline::in(seconds(20));
+          Json last;
+          do {
+            last = named_set().at("operations").items().back();
+          } while (last.get_integer("waits_for", -1) != 1 && !deadline.passed());
+          CHECK(last.at("state").string() == "queued");
+          CHECK(last.at("name").string() == "one");
+          CHECK(last.at("start_us").is_null());
+          CHECK(last.get_integer("waits_for", -1) == 1);
+          CHECK(context.world().send(message, 1, 0).wait().ok());
+          CHECK(work.wait().ok());
+        } else {
+          CHECK(context.world().recv(message, 0, 0).wait().ok());
+          CHECK(submit("one").wait().ok());
+        }
+        const Json all = named_set().at("operations");
+        REQUIRE(all.items().size() == 2);
+        for (const Json& one : all.items()) {
+          CHECK(one.at("kind").string() == "allreduce");
+          CHECK(one.at("op").string() == "max");
+          CHECK(one.at("bytes").integer() == 16);
+          CHECK(one.at("state").string() == "done");
+          CHECK(one.at("submit_us").integer() <= one.at("start_us").integer());
+          CHECK(one.at("start_us").integer() <= one.at("end_us").integer());
+        }
+      });
+}
+
 TEST_CASE("survivors of a killed rank write who it was") {
   const base::TestFolder folder;
   const auto codes = run_ranks(
       3,
       [](Context& context) {
         std::vector<float> values(1, 1.0F);
-        if (context.world().rank() == 1) {
+        ProcessSet& set = context.world();
+        std::vector<float> word(1);
+        if (set.rank() == 1) {
+          for (const int other : {0, 2}) {
+            static_cast<void>(set.recv(Buffer{word.data(), 1, Dtype::f32}, other, 0).wait());
+          }
           ::kill(::getpid(), SIGKILL);
         }
-        const auto how = sum(context.world(), values, {.name = "last"}).wait();
+        const Work work = sum(set, values, {.name = "last"});
+        if (!set.send(ConstBuffer(word.data(), 1, Dtype::f32), 1, 0).wait().ok()) {
+          return 3;
+        }
+        const auto how = work.wait();
         return how.ok() ? 1 : how.error().code() == Errc::peer_dead ? 0 : 2;
       },
       [&](Config& config) { config.flight_folder = folder.path(); });
@@ -248,6 +317,7 @@ TEST_CASE("survivors of a killed rank write who it was") {
     const Json& set = record.at("sets").items().front();
     CHECK(set.at("failure").at("code").string() == "peer_dead");
     CHECK(set.at("failure").at("rank").integer() == 1);
+    REQUIRE(!set.at("operations").items().empty());
     CHECK(set.at("operations").items().back().at("name").string() == "last");
   }
 }

@@ -18,12 +18,16 @@ std::string error_of(const Variables& variables) {
 
 TEST_CASE("settings are taken from their variables") {
   Config config;
-  const Variables variables = {
-      {"HEADRACE_COMM_TRANSPORT", "tcp"}, {"HEADRACE_COMM_TIMEOUT_MS", "1500"},
-      {"HEADRACE_COMM_HB_MS", "100"},     {"HEADRACE_COMM_HB_MISS", "3"},
-      {"HEADRACE_COMM_STREAMS", "4"},     {"HEADRACE_COMM_WIRE16", "bf16"},
-      {"HEADRACE_IFACE", "eth0"},         {"PATH", "/bin"},
-      {"HOROVOD_GLOO_IFACE", "eth1"}};
+  const Variables variables = {{"HEADRACE_COMM_TRANSPORT", "tcp"},
+                               {"HEADRACE_COMM_TIMEOUT_MS", "1500"},
+                               {"HEADRACE_COMM_HB_MS", "100"},
+                               {"HEADRACE_COMM_HB_MISS", "3"},
+                               {"HEADRACE_COMM_STREAMS", "4"},
+                               {"HEADRACE_COMM_WIRE16", "bf16"},
+                               {"HEADRACE_COMM_FLIGHT_DIR", "flights"},
+                               {"HEADRACE_IFACE", "eth0"},
+                               {"PATH", "/bin"},
+                               {"HOROVOD_GLOO_IFACE", "eth1"}};
   REQUIRE(read_settings(variables, &config).ok());
   CHECK(config.transport == Transport::tcp);
   CHECK(config.timeout.count() == 1500);
@@ -31,6 +35,7 @@ TEST_CASE("settings are taken from their variables") {
   CHECK(config.hb_miss == 3);
   CHECK(config.streams == 4);
   CHECK(config.wire16 == Wire16::bf16);
+  CHECK(config.flight_folder == "flights");
   CHECK(config.iface == "eth0");
   REQUIRE(
       read_settings(Variables{{"HEADRACE_COMM_IFACE", "ib*"}, {"HEADRACE_IFACE", "eth0"}}, &config)

@@ -133,7 +133,7 @@ NamedSet::NamedSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
 NamedSet::~NamedSet() {
   if (state_->mark.forked()) {
     static_cast<void>(state_.release());  // its thread and what it shares are the parent's
-  } else {
+  } else if (!state_->gave_up) {
     shutdown("closed");
   }
 }
@@ -212,6 +212,7 @@ void NamedSet::shutdown(std::string_view reason, std::chrono::milliseconds most)
     base::futex_wait(state_->has_ended, 0, std::min(kSleepMost, deadline.left()));
   }
   state_->doorbell->end_wait();
+  state_->gave_up = state_->has_ended.load() == 0;
 }
 
 Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> calls) {

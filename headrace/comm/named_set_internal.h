@@ -119,6 +119,7 @@ struct NamedSet::State {
       false;  // asleep without anything incoming: to be woken by the first
   std::atomic<uint32_t> has_ended = 0;  // shutdown() sleeps on it
   std::atomic<bool> stop = false;
+  std::atomic<bool> gave_up = false;  // shutdown() has waited in vain
 
   // The engine's own.
   Negotiator negotiator;

@@ -104,7 +104,8 @@ ProcessSet::~ProcessSet() {
     if (state_->network != nullptr) {
       state_->network->mail_failer()(
           state_->id,
-          {Errc::cancelled, fmt::format("comm: rank {} has closed the process set", state_->rank)});
+          {Errc::cancelled, fmt::format("comm: rank {} has closed the process set",
+                                        state_->world_ranks[static_cast<size_t>(rank())])});
     }
     state_->queue->close();
     state_->progress->remove(state_->queue.get());
@@ -336,7 +337,8 @@ void ProcessSet::abort(std::string_view reason) {
     return;
   }
   state_->queue->fail(
-      {Errc::cancelled, fmt::format("comm: rank {} aborted the process set: {}", rank(), reason)});
+      {Errc::cancelled, fmt::format("comm: rank {} aborted the process set: {}",
+                                    state_->world_ranks[static_cast<size_t>(rank())], reason)});
 }
 
 }  // namespace headrace::comm

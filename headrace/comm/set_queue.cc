@@ -104,7 +104,8 @@ std::optional<Error> SetQueue::failure() {
   }
   for (int rank = 0; rank < static_cast<int>(world_ranks_.size()); ++rank) {
     if (rank != rank_ && closed(rank)) {
-      return Error{Errc::cancelled, fmt::format("comm: rank {} has closed the process set", rank)};
+      return Error{Errc::cancelled,
+                   fmt::format("comm: rank {} has closed the process set", told(rank))};
     }
   }
   return std::nullopt;
@@ -233,12 +234,13 @@ std::optional<Error> SetQueue::failure_of_current() {
     // What it has put before closing is seen by the step after this look.
     if (std::exchange(closed_seen_, missing) == missing) {
       return Error{Errc::cancelled,
-                   fmt::format("{}: rank {} has closed the process set", text(), missing)};
+                   fmt::format("{}: rank {} has closed the process set", text(), told(missing))};
     }
   }
   if (work.deadline.passed()) {
     return Error{Errc::timeout,
-                 fmt::format("{} reached its time limit: waited for rank {}", text(), missing)};
+                 fmt::format("{} reached its time limit: waited for {}", text(),
+                             missing < 0 ? "others" : fmt::format("rank {}", told(missing)))};
   }
   return std::nullopt;
 }
@@ -246,7 +248,7 @@ std::optional<Error> SetQueue::failure_of_current() {
 void SetQueue::close() {
   const bool pending = !idle();
   if (pending) {
-    fail({Errc::cancelled, fmt::format("comm: rank {} has closed the process set", rank_)});
+    fail({Errc::cancelled, fmt::format("comm: rank {} has closed the process set", told(rank_))});
   }
   driving_.lock();  // whoever drives it ends soon: nothing is left to do
   transport_->leave();

@@ -56,6 +56,8 @@ class SetQueue {
 
   bool closed(int rank) const { return transport_->closed(rank); }
   std::span<const int> world_ranks() const { return world_ranks_; }
+  /// How messages call a rank of the set: by its number in the world.
+  int told(int rank) const { return rank < 0 ? rank : world_ranks_[static_cast<size_t>(rank)]; }
 
   /// Number `work` and put it at the end. False: the set has failed, `work` is done with its error.
   bool push(const std::shared_ptr<WorkState>& work) HR_EXCLUDES(mutex_);

@@ -111,12 +111,13 @@ std::string ShmOperation::description_of(int rank) const {
 
 Step ShmOperation::mismatch(int other) {
   return fail(other, describe_difference(sequence_, description_of(channel_.rank()),
-                                         channel_.rank(), description_of(other), other));
+                                         channel_.told(channel_.rank()), description_of(other),
+                                         channel_.told(other)));
 }
 
 Step ShmOperation::fail(int other, const std::string& difference) {
   error_ = spread_failure(
-      channel_, other,
+      channel_, channel_.told(other),
       {Errc::mismatch, fmt::format("comm: {}; all ranks of a process set must call the same "
                                    "operations in the same order",
                                    difference)});

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <sstream>
 #include <utility>
@@ -109,7 +110,11 @@ void NamedSet::State::run() {
     if (auto failed = set->failure()) {
       good = *std::move(failed);
     } else if (is_due() || set->called()) {
-      good = turn();
+      try {
+        good = turn();
+      } catch (const std::bad_alloc&) {
+        good = no_memory_here();
+      }
     }
     if (!good.ok()) {
       if (!is_shut_down) {  // the others may not know of it

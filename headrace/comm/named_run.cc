@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "headrace/comm/algo/adasum.h"
+#include "headrace/comm/algo/told_name.h"
 #include "headrace/comm/named_set_internal.h"
 
 namespace headrace::comm {
@@ -19,7 +20,8 @@ std::byte* bytes_of(void* memory) { return static_cast<std::byte*>(memory); }
 
 Error no_memory(const std::string& name, uint64_t bytes) {
   return {Errc::out_of_memory,
-          fmt::format("comm: no memory for the {} bytes of the output of \"{}\"", bytes, name)};
+          fmt::format("comm: no memory for the {} bytes of the output of \"{}\"", bytes,
+                      told_name(name))};
 }
 
 /// Memory for the output, where the caller has given none.
@@ -87,6 +89,56 @@ std::vector<std::byte> neutral(Dtype dtype, Op op, uint64_t count) {
   return memory;
 }
 
+/// A reduction reads and writes whole elements; where the caller's memory begins between two, it
+/// has copies of it meanwhile.
+class Realigned {
+ public:
+  explicit Realigned(NamedState& state) : state_(state), input_(state.call.input) {
+    const Request& request = state.call.tensor->request;
+    const bool reduces = is_reduction(request.kind) || request.kind == NamedKind::adasum;
+    bytes_ = request.elements() * dtype_bytes(request.dtype);
+    if (reduces && is_odd(state.call.input)) {
+      in_.assign(static_cast<const std::byte*>(state.call.input),
+                 static_cast<const std::byte*>(state.call.input) + bytes_);
+      state.call.input = in_.data();
+    }
+    if (reduces && is_odd(state.call.output)) {
+      output_ = state.call.output;
+      out_.resize(bytes_);                              // a reducescatter writes part of it
+      if (request.kind != NamedKind::reduce_scatter) {  // else it is left as it is by a failure
+        std::memcpy(out_.data(), output_, bytes_);
+      }
+      state.call.output = out_.data();
+    }
+  }
+  Realigned(const Realigned&) = delete;
+  Realigned& operator=(const Realigned&) = delete;
+  ~Realigned() {
+    state_.call.input = input_;
+    if (output_ != nullptr) {
+      const Request& request = state_.call.tensor->request;
+      const bool parts = request.kind == NamedKind::reduce_scatter;
+      std::memcpy(
+          output_, out_.data(),
+          parts ? state_.rows * request.row_elements() * dtype_bytes(request.dtype) : bytes_);
+      state_.call.output = output_;
+    }
+  }
+
+ private:
+  bool is_odd(const void* memory) const {
+    const size_t element = dtype_bytes(state_.call.tensor->request.dtype);
+    return (reinterpret_cast<uintptr_t>(memory) & (element - 1)) != 0;
+  }
+
+  NamedState& state_;
+  const void* input_;
+  void* output_ = nullptr;
+  size_t bytes_ = 0;
+  std::vector<std::byte> in_;
+  std::vector<std::byte> out_;
+};
+
 }  // namespace
 
 Options NamedSet::State::options_of(const ReadyTensor& tensor) const {
@@ -152,15 +204,10 @@ Result<void> NamedSet::State::run_response(const Response& response) {
     ours.push_back(take_pending(tensor->name));
   }
   Result<void> good;
-  if (response.tensors.size() == 1) {
-    trace.activity(response, transfer_name(response.tensors.front()->any().kind));
-  }
-  if (response.tensors.size() > 1) {
-    good = run_fused(response, ours);
-  } else if (response.tensors.front()->any().kind == NamedKind::all_reduce) {
-    good = run_all_reduce(response.tensors.front(), ours.front().get());
-  } else if (ours.front() != nullptr) {
-    good = run_one(response.tensors.front(), *ours.front());
+  try {
+    good = run_ready(response, ours);
+  } catch (const std::bad_alloc&) {
+    good = no_memory_here();
   }
   for (const NamedPending& one : ours) {
     if (one != nullptr) {
@@ -168,6 +215,29 @@ Result<void> NamedSet::State::run_response(const Response& response) {
     }
   }
   return good;
+}
+
+Error NamedSet::State::no_memory_here() const {
+  return {Errc::out_of_memory,
+          fmt::format("comm: rank {} has no memory for an operation by name; see how much its "
+                      "process may have",
+                      set->world_ranks()[static_cast<size_t>(set->rank())])};
+}
+
+Result<void> NamedSet::State::run_ready(const Response& response,
+                                        const std::vector<NamedPending>& ours) {
+  const ReadyTensor& first = response.tensors.front();
+  if (response.tensors.size() > 1) {
+    return run_fused(response, ours);
+  }
+  trace.activity(response, transfer_name(first->any().kind));
+  if (ours.front() == nullptr) {
+    return first->any().kind == NamedKind::all_reduce ? run_all_reduce(first, nullptr)
+                                                      : Result<void>();
+  }
+  const Realigned realigned(*ours.front());
+  return first->any().kind == NamedKind::all_reduce ? run_all_reduce(first, ours.front().get())
+                                                    : run_one(first, *ours.front());
 }
 
 Result<void> NamedSet::State::run_one(const ReadyTensor& tensor, NamedState& ours) {

@@ -84,6 +84,8 @@ struct NamedSet::State {
 
   // ---- doing it ----
   Result<void> run_response(const Response& response) HR_EXCLUDES(mutex);
+  Result<void> run_ready(const Response& response, const std::vector<NamedPending>& ours);
+  Error no_memory_here() const;
   Result<void> run_all_reduce(const ReadyTensor& tensor, NamedState* ours);
   Result<void> run_fused(const Response& response, const std::vector<NamedPending>& ours);
   Result<void> run_adasum(const ReadyTensor& tensor, NamedState& ours);

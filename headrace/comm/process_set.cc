@@ -54,7 +54,8 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
 bool fits(const Call& call, const ConstBuffer& buffer, uint64_t count) {
   return buffer.dtype == call.dtype && buffer.count == count && count <= kCountMax &&
          (buffer.data != nullptr || count == 0) &&
-         (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0;
+         (!is_reduction(call.kind) ||  // others only copy it
+          (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0);
 }
 
 Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer& buffer,

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "headrace/comm/algo/told_name.h"
+
 namespace headrace::comm {
 
 std::string_view kind_name(Kind kind) {
@@ -40,7 +42,7 @@ std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
     text += fmt::format(" {}[{}]", dtype_name(dtype), count);
   }
   if (!name.empty()) {
-    text += fmt::format(" \"{}\"", name);
+    text += fmt::format(" \"{}\"", told_name(name));
   }
   return text;
 }

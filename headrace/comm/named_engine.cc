@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
 #include <numeric>
 #include <sstream>
 #include <utility>
@@ -110,11 +109,7 @@ void NamedSet::State::run() {
     if (auto failed = set->failure()) {
       good = *std::move(failed);
     } else if (is_due() || set->called()) {
-      try {
-        good = turn();
-      } catch (const std::bad_alloc&) {
-        good = no_memory_here();
-      }
+      good = turn();
     }
     if (!good.ok()) {
       if (!is_shut_down) {  // the others may not know of it

@@ -85,7 +85,6 @@ struct NamedSet::State {
   // ---- doing it ----
   Result<void> run_response(const Response& response) HR_EXCLUDES(mutex);
   Result<void> run_ready(const Response& response, const std::vector<NamedPending>& ours);
-  Error no_memory_here() const;
   Result<void> run_all_reduce(const ReadyTensor& tensor, NamedState* ours);
   Result<void> run_fused(const Response& response, const std::vector<NamedPending>& ours);
   Result<void> run_adasum(const ReadyTensor& tensor, NamedState& ours);
@@ -126,7 +125,8 @@ struct NamedSet::State {
   // The engine's own.
   Negotiator negotiator;
   NamedTrace trace;
-  std::vector<std::byte> fusion;
+  std::unique_ptr<std::byte[]> fusion;
+  size_t fusion_size = 0;
   bool is_shut_down = false;  // by a rank, and all have heard of it
   base::Micros warn_at{};     // of the next look at stalls
   base::Micros warn_every{};

@@ -159,6 +159,39 @@ TEST_CASE("whatever ranks call differently is one error on all, and other sets g
   }
 }
 
+TEST_CASE("a time limit names all ranks that have not come") {
+  for (const Way& way : kWays) {
+    const std::string told = way.name;
+    CAPTURE(told);
+    run_thread_ranks(
+        4,
+        [&](Config& config) {
+          config.transport = way.transport;
+          config.node = fmt::format("node {}", config.rank / (told == "nodes" ? 2 : 4));
+        },
+        [&](Context& context) {
+          ProcessSet& world = context.world();
+          const int rank = world.rank();
+          auto set = context.split(world, 0, -rank);  // numbers of its own
+          REQUIRE(set.ok());
+          Memory memory(10);
+          if (rank == 0 || rank == 2) {
+            const Options soon = {.timeout = std::chrono::milliseconds(500)};
+            const auto how =
+                (*set)->all_reduce(memory.from(10), memory.to(10), Op::sum, soon).wait(seconds(20));
+            REQUIRE(!how.ok());
+            const std::string& text = how.error().message();
+            const bool both = text.find("rank 1") != std::string::npos &&
+                              text.find("rank 3") != std::string::npos;
+            // Between nodes a rank first waits for those of its own.
+            CHECK_MESSAGE((both || (told == "nodes" && text.find("rank") != std::string::npos)),
+                          text);
+          }
+          CHECK(world.barrier().wait(seconds(20)).ok());
+        });
+  }
+}
+
 TEST_CASE("errors of a set of some ranks call them by their numbers in the world") {
   for (const Way& way : kWays) {
     const std::string told = way.name;

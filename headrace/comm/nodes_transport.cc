@@ -12,6 +12,7 @@ class NodesTransport::Phased : public Operation {
  public:
   Phased(const Call& call, NodesTransport& nodes) : call_(call), nodes_(nodes) {}
   Step step() override;
+  std::vector<int> absent() const override;
 
  protected:
   /// Start the phase of that number; null: this rank has no part in it. False: there is none.
@@ -61,6 +62,14 @@ Step NodesTransport::Phased::step() {
     moved = true;
     ++phase_;
   }
+}
+
+std::vector<int> NodesTransport::Phased::absent() const {
+  std::vector<int> ranks = current_ == nullptr ? Operation::absent() : current_->absent();
+  for (int& one : ranks) {
+    one = current_ != nullptr && in_node_ ? nodes_.own_node()[static_cast<size_t>(one)] : one;
+  }
+  return ranks;
 }
 
 std::unique_ptr<Operation> NodesTransport::Phased::within(uint32_t phase, Kind kind) {

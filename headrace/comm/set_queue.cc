@@ -220,6 +220,14 @@ void SetQueue::look_for_failure() {
   }
 }
 
+std::string SetQueue::absent_text() const {
+  std::string text;
+  for (const int rank : operation_->absent()) {
+    text += fmt::format("{}rank {}", text.empty() ? "" : ", ", told(rank));
+  }
+  return text.empty() ? "others" : text;
+}
+
 std::optional<Error> SetQueue::failure_of_current() {
   const WorkState& work = *current_;
   const int missing = operation_->missing();
@@ -239,8 +247,7 @@ std::optional<Error> SetQueue::failure_of_current() {
   }
   if (work.deadline.passed()) {
     return Error{Errc::timeout,
-                 fmt::format("{} reached its time limit: waited for {}", text(),
-                             missing < 0 ? "others" : fmt::format("rank {}", told(missing)))};
+                 fmt::format("{} reached its time limit: waited for {}", text(), absent_text())};
   }
   return std::nullopt;
 }

@@ -114,6 +114,7 @@ class SetQueue {
 
  private:
   std::shared_ptr<WorkState> first() HR_EXCLUDES(mutex_);
+  std::string absent_text() const HR_REQUIRES(driving_);
   std::optional<Error> failure_of_current() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
   uint64_t submitted() const {
     return queued_.load(std::memory_order_relaxed) + direct_.load(std::memory_order_relaxed);

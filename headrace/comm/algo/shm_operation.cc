@@ -94,6 +94,17 @@ void ShmOperation::tell() {
   text.name[letters] = '\0';
 }
 
+std::vector<int> ShmOperation::absent() const {
+  std::vector<int> ranks;
+  for (int other = 0; other < channel_.ranks(); ++other) {
+    const auto& flag = channel_.line(other, sequence_).flag;
+    if (other != channel_.rank() && flag.load(std::memory_order_acquire) != flag_) {
+      ranks.push_back(other);
+    }
+  }
+  return ranks.empty() ? Operation::absent() : ranks;
+}
+
 Step ShmOperation::look_at(int other) {
   const uint64_t flag = channel_.line(other, sequence_).flag.load(std::memory_order_acquire);
   if (flag == flag_) [[likely]] {

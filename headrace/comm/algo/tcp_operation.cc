@@ -125,6 +125,16 @@ class TcpOperation : public Operation {
   size_t result_ready() const;
   void fail_mismatch(size_t from, const TcpHeader& ours);
 
+  std::vector<int> absent() const override {
+    std::vector<int> ranks;
+    for (const int rank : group_.ranks) {
+      if (!state_.peers[static_cast<size_t>(rank)].expected.empty()) {
+        ranks.push_back(rank);
+      }
+    }
+    return ranks.empty() ? Operation::absent() : ranks;
+  }
+
   int rank_of(size_t place) const { return group_.ranks[place]; }
   TcpSetState::Peer& peer_of(size_t place) {
     return state_.peers[static_cast<size_t>(rank_of(place))];

@@ -241,6 +241,42 @@ TEST_CASE("C: handles of sets outlive their context, and say that it is gone") {
   hr_comm_set_free(set);
 }
 
+TEST_CASE("C: null pointers and counts that nobody can have are refused, and disturb nobody") {
+  each_rank(2, [](int, hr_comm_context* context) {
+    hr_comm_set* world = hr_comm_world(context);
+    CHECK(hr_comm_world(nullptr) == nullptr);
+    const auto refused = [](hr_comm_code code) {
+      INFO(hr_comm_last_error()->message);
+      CHECK(code == HR_COMM_INVALID_ARGUMENT);
+    };
+    Floats values(4, 1.0F);
+    for (const uint64_t count : {uint64_t{4}, uint64_t{1} << 62U, UINT64_MAX}) {
+      const hr_comm_in from = {count == 4 ? nullptr : values.data(), count, HR_COMM_F32};
+      const hr_comm_out to = {count == 4 ? nullptr : values.data(), count, HR_COMM_F32};
+      const uint64_t counts[] = {count, count};
+      refused(hr_comm_all_reduce(world, from, to, HR_COMM_SUM, nullptr, nullptr));
+      refused(hr_comm_reduce(world, from, to, 0, HR_COMM_SUM, nullptr, nullptr));
+      refused(hr_comm_broadcast(world, to, 0, nullptr, nullptr));
+      refused(hr_comm_gather(world, from, to, 0, nullptr, nullptr));
+      refused(hr_comm_scatter(world, from, to, 0, nullptr, nullptr));
+      refused(hr_comm_all_gather_v(world, from, counts, to, nullptr, nullptr));
+      refused(hr_comm_reduce_scatter_v(world, from, counts, to, HR_COMM_SUM, nullptr, nullptr));
+      refused(hr_comm_all_to_all_v(world, from, counts, to, counts, nullptr, nullptr));
+    }
+    refused(hr_comm_all_gather_v(world, in(values), nullptr, out(values), nullptr, nullptr));
+    refused(hr_comm_barrier(nullptr, nullptr, nullptr));
+    refused(hr_comm_wait(nullptr, 0));
+    refused(hr_comm_test(nullptr, nullptr));
+    refused(hr_comm_on_done(nullptr, nullptr, nullptr));
+    refused(hr_comm_place_of(nullptr, nullptr));
+    refused(hr_comm_split(world, 0, 0, nullptr));
+    refused(hr_comm_world_ranks(world, nullptr, 2));
+    refused(hr_comm_join(0, nullptr));
+    CHECK(hr_comm_all_reduce(world, in(values), out(values), HR_COMM_SUM, nullptr, nullptr) == 0);
+    CHECK(values == Floats(4, 2.0F));
+  });
+}
+
 TEST_CASE("C: what differs between ranks is the same failure on both, with a text") {
   each_rank(2, [](int rank, hr_comm_context* context) {
     Floats values(rank == 0 ? 2 : 3);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -153,6 +154,10 @@ Result<std::unique_ptr<SetTransport>> Context::State::make_transport(
     const auto index = static_cast<int>(local - places.begin());
     const auto geometry = ShmGeometry::choose(static_cast<int>(places.size()));
     channel.emplace(means.memory, geometry, index, bells, std::move(places));
+    std::vector<int> told;
+    std::copy_if(world_ranks.begin(), world_ranks.end(), std::back_inserter(told),
+                 [this](int one) { return one == config.rank || shares_memory(one); });
+    channel->call_ranks(std::move(told));
   }
   if (means.connections.empty()) {
     return std::unique_ptr<SetTransport>(

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/comm/named_set.h"
 #include "headrace/comm/process_ranks_test.h"
 #include "headrace/comm/refused_calls_test.h"
 
@@ -140,6 +141,38 @@ TEST_CASE("ranks in a container that refuses system calls work, and hear of a de
   }
 }
 
+/// To what this process has now and so many bytes more.
+void limit_memory(uint64_t bytes) {
+  const auto status = base::read_file("/proc/self/statm", 4096);
+  const auto pages = std::stoull(*status);
+  const rlimit limit = {pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes,
+                        RLIM_INFINITY};
+  REQUIRE(::setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+TEST_CASE("memory that an operation by name needs and one rank lacks is told to all") {
+  const auto codes = run_ranks(2, [](Context& context) {
+    const int rank = context.world().rank();
+    auto set = context.split(context.world(), 0, rank);
+    const auto named = NamedSet::make(context, *std::move(set), {});
+    std::vector<float> values(8U << 20U, 1.0F);
+    Request request;
+    request.kind = NamedKind::adasum;  // gathers the parts of all ranks
+    request.shape = {static_cast<int64_t>(values.size())};
+    const auto tensor = named->prepare("large", request);
+    if (rank == 1) {
+      limit_memory(40U << 20U);
+    }
+    const auto work = named->submit({*tensor, values.data(), values.data()});
+    const auto how = work->wait(seconds(20));
+    const Errc code = rank == 1 ? Errc::out_of_memory : Errc::cancelled;
+    const bool good = !how.ok() && how.error().code() == code &&
+                      how.error().message().find("no memory for the") != std::string::npos;
+    return good ? 0 : 1;
+  });
+  CHECK(codes == std::vector<int>{0, 0});
+}
+
 TEST_CASE("memory that one rank cannot have is an error of all ranks when they start") {
   for (const int poor : {0, 1, 2}) {
     CAPTURE(poor);
@@ -155,11 +188,7 @@ TEST_CASE("memory that one rank cannot have is an error of all ranks when they s
             REQUIRE(testing::refuse_calls({SYS_fallocate}, ENOSPC));
             return;
           }
-          const auto status = base::read_file("/proc/self/statm", 4096);
-          const rlimit limit = {
-              std::stoull(*status) * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (1U << 20U),
-              RLIM_INFINITY};
-          REQUIRE(::setrlimit(RLIMIT_AS, &limit) == 0);
+          limit_memory(1U << 20U);
         });
     CHECK(codes == std::vector<int>(3, kOutOfMemory));
     CHECK(base::system_clock().monotonic() - start < seconds(40));  // told, not waited for in vain

@@ -75,22 +75,23 @@ std::optional<Error> failed_of(SetQueue& queue, Progress* progress) {
 std::function<std::string()> hopeless_without(std::shared_ptr<SetQueue> queue,
                                               const std::weak_ptr<Progress>& progress,
                                               const Network* network, std::vector<int> others) {
-  return [queue = std::move(queue), progress, network,
-          others = std::move(others)]() -> std::string {
-    if (failed_of(*queue, progress.lock().get())) {
-      return "";  // which ends it, with the error
-    }
-    const auto ranks = queue->world_ranks();
-    for (const int one : others) {
-      const int world = ranks[static_cast<size_t>(one)];
-      if (!queue->closed(one) && !network->departed(world) &&
-          !network->closed(queue->id(), world)) {
-        return "";
-      }
-    }
-    return others.size() > 1 ? "all other ranks have closed the process set"
-                             : fmt::format("rank {} has closed the process set", others.front());
-  };
+  return
+      [queue = std::move(queue), progress, network, others = std::move(others)]() -> std::string {
+        if (failed_of(*queue, progress.lock().get())) {
+          return "";  // which ends it, with the error
+        }
+        const auto ranks = queue->world_ranks();
+        for (const int one : others) {
+          const int world = ranks[static_cast<size_t>(one)];
+          if (!queue->closed(one) && !network->departed(world) &&
+              !network->closed(queue->id(), world)) {
+            return "";
+          }
+        }
+        return others.size() > 1
+                   ? "all other ranks have closed the process set"
+                   : fmt::format("rank {} has closed the process set", queue->told(others.front()));
+      };
 }
 
 Work waited(std::shared_ptr<WorkState> state, bool blocking) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <memory>
 #include <regex>
 #include <set>
 #include <string>
@@ -155,6 +156,91 @@ TEST_CASE("whatever ranks call differently is one error on all, and other sets g
         }
       }
     }
+  }
+}
+
+TEST_CASE("a time limit names all ranks that have not come") {
+  for (const Way& way : kWays) {
+    const std::string told = way.name;
+    CAPTURE(told);
+    run_thread_ranks(
+        4,
+        [&](Config& config) {
+          config.transport = way.transport;
+          config.node = fmt::format("node {}", config.rank / (told == "nodes" ? 2 : 4));
+        },
+        [&](Context& context) {
+          ProcessSet& world = context.world();
+          const int rank = world.rank();
+          auto set = context.split(world, 0, -rank);  // numbers of its own
+          REQUIRE(set.ok());
+          Memory memory(10);
+          if (rank == 0 || rank == 2) {
+            const Options soon = {.timeout = std::chrono::milliseconds(500)};
+            const auto how =
+                (*set)->all_reduce(memory.from(10), memory.to(10), Op::sum, soon).wait(seconds(20));
+            REQUIRE(!how.ok());
+            const std::string& text = how.error().message();
+            const bool both = text.find("rank 1") != std::string::npos &&
+                              text.find("rank 3") != std::string::npos;
+            // Between nodes a rank first waits for those of its own.
+            CHECK_MESSAGE((both || (told == "nodes" && text.find("rank") != std::string::npos)),
+                          text);
+          }
+          CHECK(world.barrier().wait(seconds(20)).ok());
+        });
+  }
+}
+
+TEST_CASE("errors of a set of some ranks call them by their numbers in the world") {
+  for (const Way& way : kWays) {
+    const std::string told = way.name;
+    CAPTURE(told);
+    run_thread_ranks(
+        4,
+        [&](Config& config) {
+          config.transport = way.transport;
+          config.node = fmt::format("node {}", config.rank / way.ranks_per_node);
+        },
+        [&](Context& context) {
+          ProcessSet& world = context.world();
+          const int rank = world.rank();
+          std::vector<std::unique_ptr<ProcessSet>> sets;
+          for (int i = 0; i < 4; ++i) {  // of the ranks 3 and 2, in this order
+            auto set = context.split(world, rank >= 2 ? 0 : -1, -rank);
+            REQUIRE(set.ok());
+            sets.push_back(*std::move(set));
+          }
+          std::string text;
+          const auto ends = [&](ProcessSet& set, const Work& work) {
+            auto how = work.wait(seconds(20));
+            if (how.ok()) {
+              how = set.barrier().wait(seconds(20));
+            }
+            text = how.ok() ? "no error" : how.error().message();
+            return !how.ok();
+          };
+          Memory memory(10);
+          if (rank >= 2) {
+            CHECK(ends(*sets[0], sum(*sets[0], memory, rank == 2 ? 9U : 10U)));
+            CHECK_MESSAGE((text.find("[9] on rank 2") != std::string::npos &&
+                           text.find("[10] on rank 3") != std::string::npos),
+                          text);
+            if (rank == 3) {
+              const Options soon = {.timeout = std::chrono::milliseconds(50)};
+              CHECK(ends(*sets[1], sets[1]->barrier(soon)));
+              CHECK_MESSAGE(text.find("waited for rank 2") != std::string::npos, text);
+              sets[2]->abort("enough");
+              sets[3].reset();
+            } else {
+              CHECK(ends(*sets[2], sets[2]->barrier()));
+              CHECK_MESSAGE(text.find("rank 3 aborted") != std::string::npos, text);
+              CHECK(ends(*sets[3], sets[3]->barrier()));
+              CHECK_MESSAGE(text.find("rank 3 has closed") != std::string::npos, text);
+            }
+          }
+          CHECK(world.barrier().wait(seconds(20)).ok());
+        });
   }
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "headrace/comm/algo/adasum.h"
+#include "headrace/comm/algo/told_name.h"
 #include "headrace/comm/named_set_internal.h"
 
 namespace headrace::comm {
@@ -17,9 +18,23 @@ namespace {
 
 std::byte* bytes_of(void* memory) { return static_cast<std::byte*>(memory); }
 
+using Bytes = std::unique_ptr<std::byte[]>;
+
+/// Not by std::vector: what cannot be had is an error, and no exception on the engine's thread.
+Result<Bytes> memory_for(const std::string& name, uint64_t bytes, const char* what) {
+  Bytes memory(new (std::nothrow) std::byte[std::max<uint64_t>(bytes, 1)]());
+  if (memory == nullptr) {
+    return Error{Errc::out_of_memory,
+                 fmt::format("comm: no memory for the {} bytes of {} of \"{}\"", bytes, what,
+                             told_name(name))};
+  }
+  return memory;
+}
+
 Error no_memory(const std::string& name, uint64_t bytes) {
   return {Errc::out_of_memory,
-          fmt::format("comm: no memory for the {} bytes of the output of \"{}\"", bytes, name)};
+          fmt::format("comm: no memory for the {} bytes of the output of \"{}\"", bytes,
+                      told_name(name))};
 }
 
 /// Memory for the output, where the caller has given none.
@@ -57,10 +72,13 @@ void fill_extreme(std::byte* memory, uint64_t count, Op op) {
 }
 
 /// What changes nothing when it is put together with others.
-std::vector<std::byte> neutral(Dtype dtype, Op op, uint64_t count) {
-  std::vector<std::byte> memory(count * dtype_bytes(dtype));
+Result<Bytes> neutral(const ReadyTensor& tensor, Op op) {
+  const Dtype dtype = tensor->any().dtype;
+  const uint64_t count = tensor->any().elements();
+  const size_t bytes = count * dtype_bytes(dtype);
+  HR_TRY(auto memory, memory_for(tensor->name, bytes, "what stands for this rank's part"));
   if (op == Op::band) {
-    std::fill(memory.begin(), memory.end(), std::byte{0xFF});
+    std::fill_n(memory.get(), bytes, std::byte{0xFF});
   }
   if (op != Op::min && op != Op::max && op != Op::product) {
     return memory;
@@ -68,7 +86,7 @@ std::vector<std::byte> neutral(Dtype dtype, Op op, uint64_t count) {
   constexpr uint16_t kHalf[] = {0x7C00, 0xFC00, 0x3C00};   // inf, -inf, 1
   constexpr uint16_t kBHalf[] = {0x7F80, 0xFF80, 0x3F80};  // inf, -inf, 1
   const size_t which = op == Op::min ? 0 : op == Op::max ? 1 : 2;
-  std::byte* to = memory.data();
+  std::byte* to = memory.get();
   switch (dtype) {
     case Dtype::u8: fill_extreme<uint8_t>(to, count, op); break;
     case Dtype::i8: fill_extreme<int8_t>(to, count, op); break;
@@ -86,6 +104,64 @@ std::vector<std::byte> neutral(Dtype dtype, Op op, uint64_t count) {
   }
   return memory;
 }
+
+/// A reduction reads and writes whole elements; where the caller's memory begins between two, it
+/// has copies of it meanwhile.
+class Realigned {
+ public:
+  explicit Realigned(NamedState& state)
+      : state_(state), input_(state.call.input), output_(state.call.output) {}
+  Realigned(const Realigned&) = delete;
+  Realigned& operator=(const Realigned&) = delete;
+  ~Realigned() {
+    if (out_ != nullptr) {
+      std::memcpy(output_, out_.get(), output_bytes());
+    }
+    state_.call.input = input_;
+    state_.call.output = output_;
+  }
+
+  Result<void> begin() {
+    const Request& request = state_.call.tensor->request;
+    const std::string& name = state_.call.tensor->name;
+    const uint64_t bytes = request.elements() * dtype_bytes(request.dtype);
+    if (!is_reduction(request.kind) && request.kind != NamedKind::adasum) {
+      return {};
+    }
+    if (is_odd(input_)) {
+      HR_TRY(in_, memory_for(name, bytes, "a copy of the input"));
+      std::memcpy(in_.get(), input_, bytes);
+      state_.call.input = in_.get();
+    }
+    if (is_odd(output_)) {
+      HR_TRY(out_, memory_for(name, bytes, "a copy of the output"));
+      if (request.kind != NamedKind::reduce_scatter) {  // a failure leaves it as it is
+        std::memcpy(out_.get(), output_, bytes);
+      }
+      state_.call.output = out_.get();
+    }
+    return {};
+  }
+
+ private:
+  bool is_odd(const void* memory) const {
+    const size_t element = dtype_bytes(state_.call.tensor->request.dtype);
+    return (reinterpret_cast<uintptr_t>(memory) & (element - 1)) != 0;
+  }
+  /// A reducescatter has part of it.
+  size_t output_bytes() const {
+    const Request& request = state_.call.tensor->request;
+    const bool parts = request.kind == NamedKind::reduce_scatter;
+    return (parts ? state_.rows * request.row_elements() : request.elements()) *
+           dtype_bytes(request.dtype);
+  }
+
+  NamedState& state_;
+  const void* input_;
+  void* output_;
+  Bytes in_;
+  Bytes out_;
+};
 
 }  // namespace
 
@@ -154,17 +230,7 @@ Result<void> NamedSet::State::run_response(const Response& response) {
     ours.push_back(take_pending(tensor->name));
   }
   record_started(ours);
-  Result<void> good;
-  if (response.tensors.size() == 1) {
-    trace.activity(response, transfer_name(response.tensors.front()->any().kind));
-  }
-  if (response.tensors.size() > 1) {
-    good = run_fused(response, ours);
-  } else if (response.tensors.front()->any().kind == NamedKind::all_reduce) {
-    good = run_all_reduce(response.tensors.front(), ours.front().get());
-  } else if (ours.front() != nullptr) {
-    good = run_one(response.tensors.front(), *ours.front());
-  }
+  const Result<void> good = run_ready(response, ours);
   set->flush_metrics();
   for (const NamedPending& one : ours) {
     if (one != nullptr) {
@@ -173,6 +239,23 @@ Result<void> NamedSet::State::run_response(const Response& response) {
     }
   }
   return good;
+}
+
+Result<void> NamedSet::State::run_ready(const Response& response,
+                                        const std::vector<NamedPending>& ours) {
+  const ReadyTensor& first = response.tensors.front();
+  if (response.tensors.size() > 1) {
+    return run_fused(response, ours);
+  }
+  trace.activity(response, transfer_name(first->any().kind));
+  if (ours.front() == nullptr) {
+    return first->any().kind == NamedKind::all_reduce ? run_all_reduce(first, nullptr)
+                                                      : Result<void>();
+  }
+  Realigned realigned(*ours.front());
+  HR_TRY(realigned.begin());
+  return first->any().kind == NamedKind::all_reduce ? run_all_reduce(first, ours.front().get())
+                                                    : run_one(first, *ours.front());
 }
 
 Result<void> NamedSet::State::run_one(const ReadyTensor& tensor, NamedState& ours) {
@@ -192,11 +275,10 @@ Result<void> NamedSet::State::run_all_reduce(const ReadyTensor& tensor, NamedSta
   const Op op = op_of(tensor, how);
   const Request& request = tensor->any();
   if (ours == nullptr) {  // this rank has joined
-    auto memory = neutral(request.dtype, op, request.elements());
+    HR_TRY(const auto memory, neutral(tensor, op));
     how.prescale = 1.0;
-    return finish(
-        set->all_reduce(Buffer{memory.data(), request.elements(), request.dtype}, op, how),
-        "in an allreduce");
+    return finish(set->all_reduce(Buffer{memory.get(), request.elements(), request.dtype}, op, how),
+                  "in an allreduce");
   }
   ours->rows = request.rows();
   return finish(
@@ -216,11 +298,13 @@ Result<void> NamedSet::State::run_fused(const Response& response,
     count += tensor->any().elements();
   }
   const size_t element = dtype_bytes(dtype);
-  if (fusion.size() < count * element) {
-    fusion.resize(count * element);
+  if (fusion_size < count * element) {
+    fusion_size = 0;
+    HR_TRY(fusion, memory_for(first->name, count * element, "a fusion that begins with that"));
+    fusion_size = count * element;
   }
   trace.activity(response, "MEMCPY_IN_FUSION_BUFFER");
-  std::byte* at = fusion.data();
+  std::byte* at = fusion.get();
   for (size_t i = 0; i < ours.size(); ++i) {
     const uint64_t elements = response.tensors[i]->any().elements();
     if (elements > 0) {  // only what no rank lacks is fused
@@ -229,9 +313,9 @@ Result<void> NamedSet::State::run_fused(const Response& response,
     at += elements * element;
   }
   trace.activity(response, transfer_name(NamedKind::all_reduce));
-  HR_TRY(finish(set->all_reduce(Buffer{fusion.data(), count, dtype}, op, how), "in an allreduce"));
+  HR_TRY(finish(set->all_reduce(Buffer{fusion.get(), count, dtype}, op, how), "in an allreduce"));
   trace.activity(response, "MEMCPY_OUT_FUSION_BUFFER");
-  at = fusion.data();
+  at = fusion.get();
   for (size_t i = 0; i < ours.size(); ++i) {
     const uint64_t elements = response.tensors[i]->any().elements();
     if (elements > 0) {
@@ -245,13 +329,13 @@ Result<void> NamedSet::State::run_fused(const Response& response,
 Result<void> NamedSet::State::run_adasum(const ReadyTensor& tensor, NamedState& ours) {
   const ConstBuffer in = input_of(ours);
   const auto ranks = static_cast<size_t>(set->size());
-  std::vector<std::byte> all(in.size_bytes() * ranks);
-  HR_TRY(finish(
-      set->all_gather(in, Buffer{all.data(), in.count * ranks, in.dtype}, options_of(tensor)),
-      "in an Adasum"));
+  HR_TRY(const auto all, memory_for(tensor->name, in.size_bytes() * ranks, "all parts"));
+  HR_TRY(
+      finish(set->all_gather(in, Buffer{all.get(), in.count * ranks, in.dtype}, options_of(tensor)),
+             "in an Adasum"));
   std::vector<const std::byte*> sources;
   for (size_t rank = 0; rank < ranks; ++rank) {
-    sources.push_back(all.data() + rank * in.size_bytes());
+    sources.push_back(all.get() + rank * in.size_bytes());
   }
   adasum_tree(in.dtype, sources, bytes_of(ours.call.output), in.count, tensor->any().prescale,
               tensor->any().postscale);

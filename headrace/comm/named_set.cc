@@ -10,6 +10,7 @@
 
 #include "headrace/base/futex.h"
 #include "headrace/comm/algo/reduce_kernel.h"
+#include "headrace/comm/algo/told_name.h"
 #include "headrace/comm/named_set_internal.h"
 
 namespace headrace::comm {
@@ -21,9 +22,9 @@ constexpr uint64_t kBytesMax = uint64_t{1} << 60;
 constexpr size_t kNameMax = 64U << 10U;
 
 Error bad(const NamedTensor& tensor, const std::string& what) {
-  return {
-      Errc::invalid_argument,
-      fmt::format("comm: {} \"{}\": {}", named_kind_name(tensor.request.kind), tensor.name, what)};
+  return {Errc::invalid_argument,
+          fmt::format("comm: {} \"{}\": {}", named_kind_name(tensor.request.kind),
+                      told_name(tensor.name), what)};
 }
 
 Result<void> check_shape(const NamedTensor& call) {
@@ -130,7 +131,7 @@ Result<void> NamedWork::wait(std::optional<std::chrono::milliseconds> limit) con
   if (!state_->done()) {
     return Error{Errc::timeout, fmt::format("comm: {} \"{}\" is not done after {} ms; it goes on",
                                             named_kind_name(state_->call.tensor->request.kind),
-                                            state_->call.tensor->name, limit->count())};
+                                            told_name(state_->call.tensor->name), limit->count())};
   }
   return state_->outcome;
 }
@@ -153,7 +154,7 @@ NamedSet::NamedSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
 NamedSet::~NamedSet() {
   if (state_->mark.forked()) {
     static_cast<void>(state_.release());  // its thread and what it shares are the parent's
-  } else {
+  } else if (!state_->gave_up) {
     shutdown("closed");
   }
 }
@@ -232,6 +233,7 @@ void NamedSet::shutdown(std::string_view reason, std::chrono::milliseconds most)
     base::futex_wait(state_->has_ended, 0, std::min(kSleepMost, deadline.left()));
   }
   state_->doorbell->end_wait();
+  state_->gave_up = state_->has_ended.load() == 0;
 }
 
 Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> calls) {
@@ -258,7 +260,7 @@ Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> call
             Errc::invalid_argument,
             fmt::format("comm: a tensor with the same name is being processed: \"{}\"; wait "
                         "for it, or give this one another name",
-                        name)};
+                        told_name(name))};
       }
     }
     for (NamedPending& state : states) {

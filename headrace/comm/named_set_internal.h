@@ -108,6 +108,7 @@ struct NamedSet::State {
 
   // ---- doing it ----
   Result<void> run_response(const Response& response) HR_EXCLUDES(mutex);
+  Result<void> run_ready(const Response& response, const std::vector<NamedPending>& ours);
   Result<void> run_all_reduce(const ReadyTensor& tensor, NamedState* ours);
   Result<void> run_fused(const Response& response, const std::vector<NamedPending>& ours);
   Result<void> run_adasum(const ReadyTensor& tensor, NamedState& ours);
@@ -145,13 +146,15 @@ struct NamedSet::State {
       false;  // asleep without anything incoming: to be woken by the first
   std::atomic<uint32_t> has_ended = 0;  // shutdown() sleeps on it
   std::atomic<bool> stop = false;
+  std::atomic<bool> gave_up = false;  // shutdown() has waited in vain
 
   // The engine's own.
   Negotiator negotiator;
   std::chrono::microseconds cycle_time;
   std::optional<Autotuner> tuner;  // rank 0's
   NamedTrace trace;
-  std::vector<std::byte> fusion;
+  std::unique_ptr<std::byte[]> fusion;
+  size_t fusion_size = 0;
   bool is_shut_down = false;  // by a rank, and all have heard of it
   base::Micros warn_at{};     // of the next look at stalls
   base::Micros warn_every{};

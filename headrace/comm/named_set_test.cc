@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <vector>
@@ -304,6 +305,41 @@ TEST_CASE("gathers, broadcasts, exchanges") {
     CHECK(output_of(*scattered) ==
           std::vector<std::vector<int64_t>>{{3, 6}, {9}, {12}}[static_cast<size_t>(rank)]);
   });
+}
+
+TEST_CASE("memory of one rank that begins between two elements is as good as any") {
+  for (const size_t count : {3U, 100'000U}) {
+    each_rank(2, [&](int rank, Context&, NamedSet& set) {
+      for (const NamedKind kind :
+           {NamedKind::all_reduce, NamedKind::adasum, NamedKind::reduce_scatter,
+            NamedKind::all_gather, NamedKind::broadcast, NamedKind::all_to_all}) {
+        const std::string told(named_kind_name(kind));
+        CAPTURE(told);
+        const size_t odd = rank == 1 ? 1 : 0;
+        std::vector<std::byte> in(count * 8 + odd);
+        std::vector<std::byte> out(count * 16 + odd);
+        for (size_t i = 0; i < 2 * count; ++i) {
+          const float one = 1.0F;
+          std::memcpy(in.data() + odd + i * sizeof one, &one, sizeof one);
+        }
+        Request request;
+        request.kind = kind;
+        request.op = Op::max;
+        request.shape = {static_cast<int64_t>(2 * count)};
+        auto tensor = set.prepare("odd " + told, request);
+        REQUIRE(tensor.ok());
+        auto work = set.submit({*tensor, in.data() + odd, out.data() + odd});
+        REQUIRE(work.ok());
+        const auto how = work->wait(seconds(20));
+        REQUIRE_MESSAGE(how.ok(), how.error().message());
+        const auto elements = static_cast<size_t>(work->rows());
+        float last = 0.0F;
+        const size_t at = kind == NamedKind::adasum ? 2 * count : elements;
+        std::memcpy(&last, out.data() + odd + (at - 1) * sizeof last, sizeof last);
+        CHECK(last == 1.0F);
+      }
+    });
+  }
 }
 
 TEST_CASE("a mismatch fails that operation on all ranks and no other") {

@@ -32,6 +32,14 @@ Step NodesTransport::Phased::step() {
   }
 }
 
+std::vector<int> NodesTransport::Phased::absent() const {
+  std::vector<int> ranks = current_ == nullptr ? Operation::absent() : current_->absent();
+  for (int& one : ranks) {
+    one = current_ != nullptr && in_node_ ? nodes_.own_node()[static_cast<size_t>(one)] : one;
+  }
+  return ranks;
+}
+
 std::unique_ptr<Operation> NodesTransport::Phased::within(uint32_t phase, Kind kind) {
   part_.kind = kind;
   part_.told = &call_;

@@ -14,6 +14,7 @@ class NodesTransport::Phased : public Operation {
  public:
   Phased(const Call& call, NodesTransport& nodes) : call_(call), nodes_(nodes) {}
   Step step() override;
+  std::vector<int> absent() const override;
   Algorithm algorithm() const override { return Algorithm::nodes; }
 
  protected:

@@ -61,7 +61,8 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
 bool fits(Dtype dtype, const ConstBuffer& buffer, uint64_t count) {
   return buffer.dtype == dtype && buffer.count == count && count <= kCountMax &&
          (buffer.data != nullptr || count == 0) &&
-         (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0;
+         (!is_reduction(call.kind) ||  // others only copy it
+          (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0);
 }
 
 Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer& buffer,
@@ -115,7 +116,8 @@ ProcessSet::~ProcessSet() {
     if (state_->network != nullptr) {
       state_->network->mail_failer()(
           state_->id,
-          {Errc::cancelled, fmt::format("comm: rank {} has closed the process set", state_->rank)});
+          {Errc::cancelled, fmt::format("comm: rank {} has closed the process set",
+                                        state_->world_ranks[static_cast<size_t>(rank())])});
     }
     state_->queue->close();
     state_->progress->remove(state_->queue.get());
@@ -413,7 +415,8 @@ void ProcessSet::abort(std::string_view reason) {
     return;
   }
   state_->queue->fail(
-      {Errc::cancelled, fmt::format("comm: rank {} aborted the process set: {}", rank(), reason)});
+      {Errc::cancelled, fmt::format("comm: rank {} aborted the process set: {}",
+                                    state_->world_ranks[static_cast<size_t>(rank())], reason)});
 }
 
 }  // namespace headrace::comm

@@ -107,7 +107,8 @@ std::optional<Error> SetQueue::failure() {
   }
   for (int rank = 0; rank < static_cast<int>(world_ranks_.size()); ++rank) {
     if (rank != rank_ && closed(rank)) {
-      return Error{Errc::cancelled, fmt::format("comm: rank {} has closed the process set", rank)};
+      return Error{Errc::cancelled,
+                   fmt::format("comm: rank {} has closed the process set", told(rank))};
     }
   }
   return std::nullopt;
@@ -273,6 +274,14 @@ void SetQueue::look_for_failure() {
   }
 }
 
+std::string SetQueue::absent_text() const {
+  std::string text;
+  for (const int rank : operation_->absent()) {
+    text += fmt::format("{}rank {}", text.empty() ? "" : ", ", told(rank));
+  }
+  return text.empty() ? "others" : text;
+}
+
 std::optional<Error> SetQueue::failure_of_current() {
   const WorkState& work = *current_;
   const int missing = operation_->missing();
@@ -287,12 +296,12 @@ std::optional<Error> SetQueue::failure_of_current() {
     // What it has put before closing is seen by the step after this look.
     if (std::exchange(closed_seen_, missing) == missing) {
       return Error{Errc::cancelled,
-                   fmt::format("{}: rank {} has closed the process set", text(), missing)};
+                   fmt::format("{}: rank {} has closed the process set", text(), told(missing))};
     }
   }
   if (work.deadline.passed()) {
-    return Error{Errc::timeout, fmt::format("{} reached its time limit: waited for rank {}{}",
-                                            text(), missing, observer_->advice())};
+    return Error{Errc::timeout, fmt::format("{} reached its time limit: waited for {}{}", text(),
+                                            absent_text(), observer_->advice())};
   }
   return std::nullopt;
 }
@@ -300,7 +309,7 @@ std::optional<Error> SetQueue::failure_of_current() {
 void SetQueue::close() {
   const bool pending = !idle();
   if (pending) {
-    fail({Errc::cancelled, fmt::format("comm: rank {} has closed the process set", rank_)});
+    fail({Errc::cancelled, fmt::format("comm: rank {} has closed the process set", told(rank_))});
   }
   driving_.lock();  // whoever drives it ends soon: nothing is left to do
   transport_->leave();

@@ -62,6 +62,8 @@ class SetQueue {
   SetObserver& observer() const { return *observer_; }
   bool closed(int rank) const { return transport_->closed(rank); }
   std::span<const int> world_ranks() const { return world_ranks_; }
+  /// How messages call a rank of the set: by its number in the world.
+  int told(int rank) const { return rank < 0 ? rank : world_ranks_[static_cast<size_t>(rank)]; }
 
   /// Number `work` and put it at the end. False: the set has failed, `work` is done with its error.
   bool push(const std::shared_ptr<WorkState>& work) HR_EXCLUDES(mutex_);
@@ -128,6 +130,7 @@ class SetQueue {
   uint64_t take_number() HR_REQUIRES(driving_);
   ShmTransport* takes_now(std::optional<size_t> bytes) HR_REQUIRES(driving_);
   std::shared_ptr<WorkState> first() HR_EXCLUDES(mutex_);
+  std::string absent_text() const HR_REQUIRES(driving_);
   std::optional<Error> failure_of_current() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
   uint64_t submitted() const {
     return queued_.load(std::memory_order_relaxed) + direct_.load(std::memory_order_relaxed);

@@ -26,7 +26,9 @@ TcpTransport::TcpTransport(TcpLinks links, Members members, Network* network)
       members_(std::move(members)),
       all_{NodeTree::one_node(links_.ranks()).nodes.front(), members_.tree},
       network_(network),
-      broken_(members_.world_ranks.size()) {}
+      broken_(members_.world_ranks.size()) {
+  state_.world_ranks = members_.world_ranks;
+}
 
 bool TcpTransport::closed(int rank) const {
   const auto index = static_cast<size_t>(rank);

@@ -33,6 +33,7 @@ class Wire16Operation : public Operation {
   }
 
   Algorithm algorithm() const override { return inner_->algorithm(); }
+  std::vector<int> absent() const override { return inner_->absent(); }
 
   Step step() override {
     const Step step = inner_->step();

@@ -21,6 +21,7 @@ constexpr size_t kAddressesMax = 64;
 // With retries no round may last to the deadline: one address that swallows packets would keep us
 // from asking the others again.
 constexpr base::Micros kRoundMost = std::chrono::seconds(3);
+constexpr base::Micros kRoundLeast = std::chrono::milliseconds(20);  // less tells nothing new
 // Addresses are tried one after the other when each ends, or after this time: what is reached in
 // vain would look like a scan of ports there, so the first that works is mostly the only one tried.
 constexpr base::Micros kHeadStart = std::chrono::milliseconds(25);
@@ -233,13 +234,19 @@ Result<Connected> connect_first(std::span<const Endpoint> endpoints, const base:
   }
   const base::Micros limit = deadline.left();
   Backoff backoff(options.pause_first, options.pause_most);
+  Failure before;  // of the last round that had time
   for (int tries = 1;; ++tries) {
     Failure failure;
     const auto round =
         options.retry ? base::Deadline::in(std::min(deadline.left(), kRoundMost)) : deadline;
+    const bool is_rushed = round.left() < kRoundLeast;
     if (auto connected = try_once(endpoints, round, options.tcp, &failure)) {
       return *std::move(connected);
     }
+    if (tries > 1 && is_rushed) {
+      failure = before;
+    }
+    before = failure;
     if (!options.retry && !failure.queue_full) {
       return Error{failure.code, "connecting to " + failure.text};
     }

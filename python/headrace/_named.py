@@ -15,6 +15,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -313,12 +314,16 @@ class Job:
                 scope.named.set_timeline(None)
 
     def close(self, reason: str) -> None:
-        """End the engine on all ranks; what is pending fails."""
-        self.world.named.shutdown(reason)
-        for _, scope in reversed(self.sets.values()):
-            if scope is not None:
-                scope.named.close()
+        """End the engine on all ranks; what is pending fails. Takes some seconds at most."""
+        scopes = [scope for _, scope in reversed(self.sets.values()) if scope is not None]
+        end = time.monotonic() + CLOSE_SECONDS
+        for scope in (self.world, *scopes):
+            scope.named.shutdown(reason, max(end - time.monotonic(), 0.01))
+        for scope in scopes:
+            scope.named.close()
 
+
+CLOSE_SECONDS = 5.0  # all sets together
 
 _lock = threading.RLock()
 _job: Job | None = None

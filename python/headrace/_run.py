@@ -295,6 +295,7 @@ def call_on_rank() -> int:
     except BaseException as error:
         text = traceback.format_exc()
         _put(store, key, pickle.dumps({"error": (type(error).__name__, text)}))
+        sys.last_value = error  # nobody catches it: the engine tells the other ranks at exit
         print(text, file=sys.stderr, end="", flush=True)
         return 1
     try:

@@ -665,8 +665,9 @@ def joins(rank: int, size: int) -> int:
 
 @case
 def an_exception(rank: int, size: int) -> str:
-    """Rank 1 ends with an exception while the others wait for it."""
+    """Rank 1 ends with an exception while the others wait for it, in any set that it is in."""
     hvd.init()
+    some = hvd.add_process_set([1, 2]) if size > 2 else hvd.global_process_set
     hvd.allreduce(torch.ones(1))
     if rank == 1:
         import sys
@@ -677,7 +678,11 @@ def an_exception(rank: int, size: int) -> str:
             sys.last_value = error  # as the interpreter does before the functions of atexit
         return ""
     begin = time.monotonic()
-    text = raised(HorovodInternalError, lambda: hvd.allreduce(torch.ones(1), name="lonely"))
+    waits_in = some if rank == 2 else hvd.global_process_set
+    text = raised(
+        HorovodInternalError,
+        lambda: hvd.allreduce(torch.ones(1), name="lonely", process_set=waits_in),
+    )
     assert time.monotonic() - begin < 30
     return text
 

@@ -118,6 +118,7 @@ def test_all_kinds_finish_on_one_core(headrace_binary: Path) -> None:
     assert done.stdout.count("done") == RANKS
 
 
+@pytest.mark.slow
 def test_training_steps_finish_on_one_core(headrace_binary: Path, reference_python: Path) -> None:
     done = launch(headrace_binary, [], reference_python, TRAINING)
     assert done.returncode == 0, done.stderr

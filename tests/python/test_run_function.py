@@ -81,6 +81,24 @@ def test_the_exception_of_a_rank_is_the_cause() -> None:
     assert cause.traceback.rstrip().endswith("ValueError: no good")
 
 
+def test_the_exception_of_a_rank_is_told_to_those_that_wait_for_it(tmp_path: Path) -> None:
+    def function(path: str) -> None:
+        import numpy as np
+
+        headrace.init()
+        if headrace.rank() == 1:
+            raise ValueError("no column price")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which the launcher sends soon
+        try:
+            headrace.allreduce(np.ones(3), name="never")
+        except headrace.HorovodInternalError as error:
+            Path(path).write_text(str(error))
+
+    with pytest.raises(RuntimeError):
+        headrace.run(function, (str(tmp_path / "told"),), num_proc=2)
+    assert "ValueError: no column price" in (tmp_path / "told").read_text()
+
+
 def test_a_rank_that_is_killed_has_no_cause() -> None:
     with pytest.raises(RuntimeError, match="SIGKILL") as info:
         headrace.run(lambda: os.kill(os.getpid(), signal.SIGKILL), num_proc=2)

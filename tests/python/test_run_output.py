@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LONG = 120.0
 
 
@@ -103,6 +105,23 @@ def test_each_rank_has_its_files(headrace_binary: Path, tmp_path: Path) -> None:
     assert (tmp_path / "logs/rank.07/stdout").read_bytes() == b"out 7\r\nno end"
     assert (tmp_path / "logs/rank.07/stderr").read_bytes() == b"err\n"
     assert done.stdout.count(b"no end\n") == 11
+
+
+def test_a_full_disk_under_the_files_ends_nobody(headrace_binary: Path, tmp_path: Path) -> None:
+    own = ["unshare", "--mount", "sh", "-c",
+           f'mount -t tmpfs -o size=64k tmpfs {tmp_path} && exec "$@"', "sh"]  # fmt: skip
+    tried = subprocess.run([*own, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"no mounts of one's own here: {tried.stderr.strip()}")
+    done = subprocess.run(
+        [*own, str(headrace_binary), "run", "-np", "2", "--output-filename", str(tmp_path / "logs"),
+         "sh", "-c", "seq 100000; echo end"],
+        capture_output=True, timeout=LONG, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(b"end\n") == 2
+    assert done.stdout.count(b"\n") == 200_002
+    assert 1 <= done.stderr.count(b"No space left on device") <= 2
 
 
 def test_lines_with_the_time(headrace_binary: Path) -> None:

@@ -3,6 +3,7 @@
 
 Usage: torch_bundle.py MODULE RANKS FOLDER CASE... Each case gets ranks and a process group of its
 own and leaves FOLDER/CASE.RANK.json: its answer, or the traceback or exit code that ended it.
+CASE@NUMBER leaves it in FOLDER/NUMBER, for the same case again and again.
 """
 
 from __future__ import annotations
@@ -91,8 +92,11 @@ def run_case(name: str, case: Case, size: int, folder: Path) -> None:
 def main() -> int:
     module = importlib.import_module(sys.argv[1])
     size, folder = int(sys.argv[2]), Path(sys.argv[3])
-    for name in sys.argv[4:]:
-        run_case(name, module.CASES[name], size, folder)
+    for word in sys.argv[4:]:
+        name, _, number = word.partition("@")
+        place = folder / number
+        place.mkdir(exist_ok=True)
+        run_case(name, module.CASES[name], size, place)
     return 0
 
 

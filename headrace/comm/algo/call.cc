@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "headrace/comm/algo/operation.h"
+#include "headrace/comm/algo/told_name.h"
 
 namespace headrace::comm {
 
@@ -100,7 +101,7 @@ std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root, st
     text += fmt::format(" as {}", wire16_name(wire16));
   }
   if (!name.empty()) {
-    text += fmt::format(" \"{}\"", name);
+    text += fmt::format(" \"{}\"", told_name(name));
   }
   return text;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "headrace/base/result.h"
 
@@ -33,6 +34,10 @@ class Operation {
   const Error& error() const { return *error_; }
   /// The rank that the last step() which was `stuck` waited for.
   int missing() const { return missing_; }
+  /// All that have not come to it, as far as this rank sees; else missing().
+  virtual std::vector<int> absent() const {
+    return missing_ < 0 ? std::vector<int>() : std::vector<int>{missing_};
+  }
 
  protected:
   std::optional<Error> error_;

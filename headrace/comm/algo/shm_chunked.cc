@@ -105,7 +105,8 @@ bool ShmChunked::expects_what_comes(int from) {
     return true;
   }
   fail(from, fmt::format("in operation {}, {}, rank {} sends {} bytes to rank {}, which expects {}",
-                         sequence_, description_of(channel_.rank()), from, sent, self, expected));
+                         sequence_, description_of(channel_.rank()), channel_.told(from), sent,
+                         channel_.told(channel_.rank()), expected));
   return false;
 }
 

@@ -77,6 +77,17 @@ void ShmOperation::tell() {
              call.wire16, call.name);
 }
 
+std::vector<int> ShmOperation::absent() const {
+  std::vector<int> ranks;
+  for (int other = 0; other < channel_.ranks(); ++other) {
+    const auto& flag = channel_.line(other, sequence_).flag;
+    if (other != channel_.rank() && flag.load(std::memory_order_acquire) != flag_) {
+      ranks.push_back(other);
+    }
+  }
+  return ranks.empty() ? Operation::absent() : ranks;
+}
+
 Step ShmOperation::look_at(int other) {
   const uint64_t flag = channel_.line(other, sequence_).flag.load(std::memory_order_acquire);
   if (flag == flag_) [[likely]] {
@@ -95,12 +106,13 @@ std::string ShmOperation::description_of(int rank) const {
 
 Step ShmOperation::mismatch(int other) {
   return fail(other, describe_difference(sequence_, description_of(channel_.rank()),
-                                         channel_.rank(), description_of(other), other));
+                                         channel_.told(channel_.rank()), description_of(other),
+                                         channel_.told(other)));
 }
 
 Step ShmOperation::fail(int other, const std::string& difference) {
   error_ = spread_failure(
-      channel_, other,
+      channel_, channel_.told(other),
       {Errc::mismatch, fmt::format("comm: {}; all ranks of a process set must call the same "
                                    "operations in the same order",
                                    difference)});

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "headrace/base/random.h"
 #include "headrace/base/result.h"
@@ -33,6 +34,7 @@ class ShmOperation : public Operation {
  public:
   /// The call has moved.
   void set_call(const Call& call) { call_ = &call; }
+  std::vector<int> absent() const override;
 
  protected:
   ShmOperation(const Call& call, ShmChannel& channel, ShmSetState& state);

@@ -138,6 +138,16 @@ class TcpOperation : public Operation {
   size_t result_ready() const;
   void fail_mismatch(size_t from, const TcpHeader& ours);
 
+  std::vector<int> absent() const override {
+    std::vector<int> ranks;
+    for (const int rank : group_.ranks) {
+      if (!state_.peers[static_cast<size_t>(rank)].expected.empty()) {
+        ranks.push_back(rank);
+      }
+    }
+    return ranks.empty() ? Operation::absent() : ranks;
+  }
+
   int rank_of(size_t place) const { return group_.ranks[place]; }
   TcpSetState::Peer& peer_of(size_t place) {
     return state_.peers[static_cast<size_t>(rank_of(place))];
@@ -400,22 +410,22 @@ void TcpOperation::fail_mismatch(size_t from, const TcpHeader& ours) {
   std::string text;
   if (theirs.flag == ours.flag) {
     text = fmt::format("in operation {}, {}, rank {} sends {} bytes to rank {}, which expects {}",
-                       ours.sequence, describe(ours), rank,
-                       theirs.contribution_bytes + theirs.result_bytes, own,
+                       ours.sequence, describe(ours), state_.told(rank),
+                       theirs.contribution_bytes + theirs.result_bytes, state_.told(own),
                        ours.contribution_bytes + ours.result_bytes);
   } else {
     const bool first = rank < own;  // all ranks that find it say the same
     const TcpHeader& low = first ? theirs : ours;
     const TcpHeader& high = first ? ours : theirs;
-    text = describe_difference(ours.sequence, describe(low), std::min(rank, own), describe(high),
-                               std::max(rank, own));
+    text = describe_difference(ours.sequence, describe(low), state_.told(std::min(rank, own)),
+                               describe(high), state_.told(std::max(rank, own)));
   }
   error_ = Error{Errc::mismatch,
                  fmt::format("comm: {}; all ranks of a process set must call the same operations "
                              "in the same order",
                              text)};
   Origin origin;
-  origin.rank = rank;
+  origin.rank = state_.told(rank);
   error_->set_origin(std::move(origin));
 }
 

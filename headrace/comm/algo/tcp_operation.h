@@ -55,7 +55,13 @@ struct TcpSetState {
   TcpSetState(int ranks, size_t small_bytes_in)
       : peers(static_cast<size_t>(ranks)), small_bytes(small_bytes_in) {}
 
+  /// How messages call a rank of the set: by its number in the world.
+  int told(int rank) const {
+    return world_ranks.empty() ? rank : world_ranks[static_cast<size_t>(rank)];
+  }
+
   uint64_t sequence = 0;
+  std::vector<int> world_ranks;
   std::vector<Peer> peers;
   size_t small_bytes;              ///< up to here each rank puts all contributions together itself
   std::vector<std::byte> staging;  ///< contributions of others, on their way into a reduction

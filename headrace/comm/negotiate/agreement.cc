@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "headrace/comm/algo/told_name.h"
 #include "headrace/comm/negotiate/negotiator.h"
 
 namespace headrace::comm {
@@ -123,8 +124,9 @@ std::optional<std::string> problem(Requests requests, std::span<const int> world
       one.kind != NamedKind::all_to_all && !text.empty()) {
     return "Mismatched process sets: " + text;
   }
-  if (const auto text = differ(
-          [](const Request& r) { return fmt::format("\"{}\" of {}", r.group, r.group_size); });
+  if (const auto text = differ([](const Request& r) {
+        return fmt::format("\"{}\" of {}", told_name(r.group), r.group_size);
+      });
       !text.empty()) {
     return "Mismatched groups: " + text;
   }
@@ -157,8 +159,8 @@ std::optional<Error> check_agreement(const std::string& name, Requests requests,
                                      std::span<const int> world_ranks) {
   for (const auto& one : requests) {
     if (one != nullptr && one->root >= static_cast<int>(world_ranks.size())) {
-      return Error{Errc::mismatch,
-                   fmt::format("comm: \"{}\": root {} is not in the process set", name, one->root)};
+      return Error{Errc::mismatch, fmt::format("comm: \"{}\": root {} is not in the process set",
+                                               told_name(name), one->root)};
     }
   }
   const auto what = problem(requests, world_ranks);
@@ -167,12 +169,12 @@ std::optional<Error> check_agreement(const std::string& name, Requests requests,
     if (one != nullptr && one->kind == NamedKind::all_to_all &&
         one->splits.size() != world_ranks.size()) {
       return Error{Errc::mismatch,
-                   fmt::format("comm: \"{}\": rank {} sent {} splits for {} ranks", name,
+                   fmt::format("comm: \"{}\": rank {} sent {} splits for {} ranks", told_name(name),
                                world_ranks[rank], one->splits.size(), world_ranks.size())};
     }
   }
   if (what) {
-    return Error{Errc::mismatch, fmt::format("comm: \"{}\": {}", name, *what)};
+    return Error{Errc::mismatch, fmt::format("comm: \"{}\": {}", told_name(name), *what)};
   }
   return std::nullopt;
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "headrace/comm/algo/told_name.h"
+
 namespace headrace::comm {
 
 namespace {
@@ -430,7 +432,7 @@ std::optional<Error> Negotiator::check(const Agreed& tensor) const {
     return Error{
         Errc::mismatch,
         fmt::format("comm: {} \"{}\" is not supported with Join: {} joined and has no data for it",
-                    named_kind_name(kind), tensor.name, ranks_text(joined))};
+                    named_kind_name(kind), told_name(tensor.name), ranks_text(joined))};
   }
   return std::nullopt;
 }

@@ -370,6 +370,26 @@ TEST_CASE("the report of a stall tells who waits for whom") {
         "2: [layer_1.weight]; it waits for \"layer_2.weight\" itself; its last: layer_2.weight");
 }
 
+TEST_CASE("the report of a stall cuts long names, and shows no control characters") {
+  Job job(2);
+  for (const int rank : {0, 1}) {
+    for (int i = 0; i < 20; ++i) {
+      const std::string name =
+          std::string(60'000, 'n') + "\x1b[2J" + std::to_string(rank * 100 + i);
+      job[rank].submit(name, encode(tensor({1})));
+    }
+    job[rank].submit("a\x1b[2J" + std::to_string(rank), encode(tensor({1})));
+  }
+  job.turn(Micros(1'000'000));
+  const auto stalls = job[0].stalled(Micros(1'000'000));
+  CHECK(stalls.size() == 42);
+  const std::string report = job[0].stall_report(stalls, Micros(71'000'000));
+  CHECK(report.size() < 10'000);
+  CHECK(report.find("nnn... (600") != std::string::npos);
+  CHECK(report.find("a\\x1b[2J1") != std::string::npos);
+  CHECK(report.find('\x1b') == std::string::npos);
+}
+
 TEST_CASE("the end is told to all, with who asked for it") {
   Job job(2);
   job[1].shutdown(Errc::cancelled, "ValueError: no data");

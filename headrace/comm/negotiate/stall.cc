@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "headrace/comm/algo/told_name.h"
 #include "headrace/comm/negotiate/negotiator.h"
 
 namespace headrace::comm {
@@ -68,7 +69,7 @@ std::vector<Stall> Negotiator::stalled(base::Micros since) const {
     if (first > since) {
       return;
     }
-    Stall stall{.name = name, .since = first, .ready = {}, .missing = {}};
+    Stall stall{.name = told_name(name), .since = first, .ready = {}, .missing = {}};
     for (size_t rank = 0; rank < world_ranks_.size(); ++rank) {
       (is_there(rank) ? stall.ready : stall.missing).push_back(static_cast<int>(rank));
     }
@@ -86,8 +87,9 @@ std::vector<Stall> Negotiator::stalled(base::Micros since) const {
     }
   }
   for (const auto& [key, group] : groups_) {
-    const std::string name = fmt::format("{} (with {} of the {} members of its group)",
-                                         group.ready.front()->name, group.ready.size(), group.size);
+    const std::string name =
+        fmt::format("{} (with {} of the {} members of its group)",
+                    told_name(group.ready.front()->name), group.ready.size(), group.size);
     if (group.since <= since) {  // all ranks have these members; nobody has the others
       Stall stall{.name = name, .since = group.since, .ready = {}, .missing = {}};
       for (size_t rank = 0; rank < world_ranks_.size(); ++rank) {
@@ -110,9 +112,10 @@ std::string Negotiator::nearest_pending(const std::string& name, int rank) const
   std::string best;
   size_t distance = name.size() / 2 + 1;  // beyond that they have nothing in common
   const auto look = [&](const std::string& other) {
-    const size_t of_other = other == name ? distance + 1 : edit_distance(name, other);
-    if (of_other < distance || (of_other == distance && !best.empty() && other < best)) {
-      best = other;
+    const std::string told = told_name(other);
+    const size_t of_other = told == name ? distance + 1 : edit_distance(name, told);
+    if (of_other < distance || (of_other == distance && !best.empty() && told < best)) {
+      best = told;
       distance = of_other;
     }
   };
@@ -165,7 +168,10 @@ std::string Negotiator::stall_report(const std::vector<Stall>& stalls, base::Mic
     if (const auto near = nearest_pending(first, static_cast<int>(rank)); !near.empty()) {
       text += fmt::format("; it waits for \"{}\" itself", near);
     }
-    const auto& last = last_names_[rank];
+    std::vector<std::string> last;
+    for (const std::string& name : last_names_[rank]) {
+      last.push_back(told_name(name));
+    }
     text += last.empty() ? "; it has submitted nothing so far"
                          : fmt::format("; its last: {}", fmt::join(last, ", "));
   }

@@ -94,6 +94,12 @@ class ShmChannel {
   ShmChannel(std::byte* memory, const ShmGeometry& geometry, int rank, NodeBells bells,
              std::vector<int> places);
 
+  /// How messages call the ranks: by their numbers in the world, of each rank here.
+  void call_ranks(std::vector<int> world_ranks) { world_ranks_ = std::move(world_ranks); }
+  int told(int rank) const {
+    return world_ranks_.empty() ? rank : world_ranks_[static_cast<size_t>(rank)];
+  }
+
   int rank() const { return rank_; }
   int ranks() const { return geometry_.ranks; }
   const ShmGeometry& geometry() const { return geometry_; }
@@ -154,6 +160,7 @@ class ShmChannel {
   size_t rank_bytes_;
   NodeBells bells_;
   std::vector<int> places_;
+  std::vector<int> world_ranks_;
 };
 
 }  // namespace headrace::comm

@@ -57,17 +57,17 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
                                which, dtype_bytes(buffer.dtype), dtype_name(buffer.dtype)));
 }
 
-/// `count` and `dtype` of a buffer are what they must be.
-bool fits(Dtype dtype, const ConstBuffer& buffer, uint64_t count) {
+/// `count` and `dtype` of a buffer are what they must be. What is only copied may begin anywhere.
+bool fits(Kind kind, Dtype dtype, const ConstBuffer& buffer, uint64_t count) {
   return buffer.dtype == dtype && buffer.count == count && count <= kCountMax &&
          (buffer.data != nullptr || count == 0) &&
-         (!is_reduction(call.kind) ||  // others only copy it
+         (!is_reduction(kind) ||
           (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0);
 }
 
 Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer& buffer,
                           uint64_t count) {
-  if (fits(call.dtype, buffer, count) && buffer.device == call.device &&
+  if (fits(call.kind, call.dtype, buffer, count) && buffer.device == call.device &&
       buffer.device_index == call.device_index) {
     return {};
   }
@@ -230,8 +230,9 @@ Work ProcessSet::State::reduce_now(const QuickReduce& what, const Options& optio
 }
 
 Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options) {
-  if (is_reducible(in.dtype, op) && fits(in.dtype, in, in.count) && fits(in.dtype, out, in.count) &&
-      in.device == out.device && in.device_index == out.device_index) [[likely]] {
+  if (is_reducible(in.dtype, op) && fits(Kind::all_reduce, in.dtype, in, in.count) &&
+      fits(Kind::all_reduce, in.dtype, out, in.count) && in.device == out.device &&
+      in.device_index == out.device_index) [[likely]] {
     const bool as_it_is =
         in.device == Device::cpu &&
         (in.dtype != Dtype::f32 || options.wire16.value_or(state_->wire16) == Wire16::none);
@@ -253,9 +254,10 @@ Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& op
     return state_->submit(std::move(call), options);
   }
   Call call = call_of(Kind::all_reduce, in, out);
-  Error error = !is_reducible(in.dtype, op)    ? check_reducible(in.dtype, op).error()
-                : fits(in.dtype, in, in.count) ? buffer_error(call, "out", out, in.count)
-                                               : buffer_error(call, "in", in, in.count);
+  Error error = !is_reducible(in.dtype, op) ? check_reducible(in.dtype, op).error()
+                : fits(Kind::all_reduce, in.dtype, in, in.count)
+                    ? buffer_error(call, "out", out, in.count)
+                    : buffer_error(call, "in", in, in.count);
   return failed_work(std::move(call), std::move(error));
 }
 

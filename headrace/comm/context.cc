@@ -159,13 +159,14 @@ Result<std::unique_ptr<SetTransport>> Context::State::make_transport(
         std::make_unique<ShmTransport>(std::move(means.mapping), *std::move(channel)));
   }
   HR_TRY(auto links, TcpLinks::make(rank, std::move(means.connections),
-                                   {.streams = config.streams, .checks = config.crc}));
+                                    {.streams = config.streams, .checks = config.crc}));
   std::vector<int> node_of;
   for (const int one : world_ranks) {
     node_of.push_back(topology.node_of[static_cast<size_t>(one)]);
   }
   auto tcp = std::make_unique<TcpTransport>(
-      std::move(links), TcpTransport::Members{means.set, world_ranks, NodeTree::of(node_of), config.small_bytes},
+      std::move(links),
+      TcpTransport::Members{means.set, world_ranks, NodeTree::of(node_of), config.small_bytes},
       network.get());
   if (!channel) {
     return std::unique_ptr<SetTransport>(std::move(tcp));
@@ -301,9 +302,9 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
   means.memory = !tcp || state->has_memory(all) ? channel : nullptr;
   if (tcp) {
     HR_TRY(state->network, join_network(config, store, meeting, events_of(progress, bells)));
-    HR_TRY(means.connections, state->network->connect(means.set, all, config.rank,
-                                                      base::Deadline::in(config.init_timeout),
-                                                      config.streams));
+    HR_TRY(means.connections,
+           state->network->connect(means.set, all, config.rank,
+                                   base::Deadline::in(config.init_timeout), config.streams));
   }
   if (!tcp && config.world_size > 1) {
     HR_TRY(state->network, open_mailbox(config, meeting, events_of(progress, bells)));
@@ -420,9 +421,8 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
     good = memory.ok() ? Result<void>() : memory.error();
   }
   if (color >= 0 && connects && good.ok()) {
-    auto connections =
-        state.network->connect(means.set, world_ranks, rank, base::Deadline::in(kConnectMost),
-                               state.config.streams);
+    auto connections = state.network->connect(
+        means.set, world_ranks, rank, base::Deadline::in(kConnectMost), state.config.streams);
     good = connections.ok() ? Result<void>() : connections.error();
     means.connections = connections.ok() ? *std::move(connections) : std::vector<base::Fd>();
   }

@@ -51,8 +51,8 @@ NetworkOptions options_of(const Config& config, const Meeting& meeting) {
   return options;
 }
 
-Result<std::shared_ptr<Network>> listen_at(uint16_t port, const NetworkOptions& options,
-                                           bool alone, const NetworkEvents& events) {
+Result<std::shared_ptr<Network>> listen_at(uint16_t port, const NetworkOptions& options, bool alone,
+                                           const NetworkEvents& events) {
   if (alone) {
     return Network::start(options, wire::Endpoint::tcp("127.0.0.1", port), events);
   }
@@ -72,8 +72,7 @@ Result<std::shared_ptr<Network>> listen(const Config& config, const Meeting& mee
   const int ports = config.ports.last - config.ports.first + 1;
   for (int i = 0; i < ports; ++i) {
     // Ranks of a host begin at different ones.
-    const auto port =
-        static_cast<uint16_t>(config.ports.first + (config.rank % ports + i) % ports);
+    const auto port = static_cast<uint16_t>(config.ports.first + (config.rank % ports + i) % ports);
     auto network = listen_at(port, options, alone, events);
     if (network.ok() || network.error().code() != Errc::busy) {
       return network;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/comm/nodes_gathers_internal.h"
-
 #include <algorithm>
 #include <numeric>
 
 #include "headrace/comm/algo/exchange_plan.h"
+#include "headrace/comm/nodes_gathers_internal.h"
 
 namespace headrace::comm {
 
@@ -13,8 +12,8 @@ NodesTransport::Broadcasting::Broadcasting(const Call& call, NodesTransport& nod
       small_(is_small(call.count)),
       root_node_(nodes.node_of(call.root)),
       counts_(shares(small_)) {
-  offset_ =
-      std::accumulate(counts_.begin(), counts_.begin() + static_cast<int64_t>(place()), uint64_t{0});
+  offset_ = std::accumulate(counts_.begin(), counts_.begin() + static_cast<int64_t>(place()),
+                            uint64_t{0});
 }
 
 bool NodesTransport::Broadcasting::begin(uint32_t phase, std::unique_ptr<Operation>* out) {

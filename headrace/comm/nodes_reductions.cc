@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/comm/nodes_reductions_internal.h"
-
 #include <algorithm>
 #include <numeric>
 
 #include "headrace/comm/algo/exchange_plan.h"
+#include "headrace/comm/nodes_reductions_internal.h"
 
 namespace headrace::comm {
 
@@ -26,8 +25,8 @@ NodesTransport::Reducing::Reducing(const Call& call, NodesTransport& nodes)
       root_node_(nodes.node_of(call.root)),
       root_place_(nodes.place_of(call.root)),
       counts_(shares(small_)) {
-  offset_ =
-      std::accumulate(counts_.begin(), counts_.begin() + static_cast<int64_t>(place()), uint64_t{0});
+  offset_ = std::accumulate(counts_.begin(), counts_.begin() + static_cast<int64_t>(place()),
+                            uint64_t{0});
   make_room(&nodes.partial_, counts_[place()] * dtype_bytes(partial_));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/comm/nodes_transport_internal.h"
-
 #include <algorithm>
+
+#include "headrace/comm/nodes_transport_internal.h"
 
 namespace headrace::comm {
 

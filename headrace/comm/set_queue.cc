@@ -164,7 +164,8 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
                                 uint64_t& sequence, std::shared_ptr<WorkState>& late) {
   const auto bytes = one_piece_bytes(call);
   ShmTransport* const shared = transport_->shared_memory();
-  if (shared == nullptr || call.wire16 != Wire16::none || !idle() || failing_.load(std::memory_order_acquire) || !bytes ||
+  if (shared == nullptr || call.wire16 != Wire16::none || !idle() ||
+      failing_.load(std::memory_order_acquire) || !bytes ||
       *bytes > shared->channel().geometry().small_bytes) {
     return Now::not_begun;
   }
@@ -225,10 +226,10 @@ std::optional<Error> SetQueue::failure_of_current() {
   const int missing = operation_->missing();
   const auto text = [&work] {
     const Call& call = work.call;
-    return fmt::format("comm: {} (operation {})",
-                       describe(call.kind, call.op, call.dtype, call.count, call.root, call.name,
-                               call.wire16),
-                       work.sequence);
+    return fmt::format(
+        "comm: {} (operation {})",
+        describe(call.kind, call.op, call.dtype, call.count, call.root, call.name, call.wire16),
+        work.sequence);
   };
   if (missing >= 0 && closed(missing)) {
     // What it has put before closing is seen by the step after this look.

@@ -18,18 +18,21 @@ std::string error_of(const Variables& variables) {
 
 TEST_CASE("settings are taken from their variables") {
   Config config;
-  const Variables variables = {
-      {"HEADRACE_COMM_TRANSPORT", "tcp"}, {"HEADRACE_COMM_TIMEOUT_MS", "1500"},
-      {"HEADRACE_COMM_HB_MS", "100"},     {"HEADRACE_COMM_HB_MISS", "3"},
-      {"HEADRACE_COMM_STREAMS", "4"},     {"HEADRACE_COMM_WIRE16", "bf16"},
-      {"HEADRACE_COMM_PORT_RANGE", "4000-4003"},
-      {"HEADRACE_COMM_CRC", "1"},
-      {"HEADRACE_COMM_CHUNK_BYTES", "65536"},
-      {"HEADRACE_COMM_SMALL_BYTES", "1000"},
-      {"HEADRACE_COMM_SPIN_US", "0"},
-      {"HEADRACE_COMM_STALL_WARN_S", "2.5"},
-      {"HEADRACE_IFACE", "eth0"},         {"PATH", "/bin"},
-      {"HOROVOD_GLOO_IFACE", "eth1"}};
+  const Variables variables = {{"HEADRACE_COMM_TRANSPORT", "tcp"},
+                               {"HEADRACE_COMM_TIMEOUT_MS", "1500"},
+                               {"HEADRACE_COMM_HB_MS", "100"},
+                               {"HEADRACE_COMM_HB_MISS", "3"},
+                               {"HEADRACE_COMM_STREAMS", "4"},
+                               {"HEADRACE_COMM_WIRE16", "bf16"},
+                               {"HEADRACE_COMM_PORT_RANGE", "4000-4003"},
+                               {"HEADRACE_COMM_CRC", "1"},
+                               {"HEADRACE_COMM_CHUNK_BYTES", "65536"},
+                               {"HEADRACE_COMM_SMALL_BYTES", "1000"},
+                               {"HEADRACE_COMM_SPIN_US", "0"},
+                               {"HEADRACE_COMM_STALL_WARN_S", "2.5"},
+                               {"HEADRACE_IFACE", "eth0"},
+                               {"PATH", "/bin"},
+                               {"HOROVOD_GLOO_IFACE", "eth1"}};
   REQUIRE(read_settings(variables, &config).ok());
   CHECK(config.transport == Transport::tcp);
   CHECK(config.timeout.count() == 1500);

@@ -268,7 +268,9 @@ TEST_CASE("whatever the kinds that differ, all ranks of several nodes get a mism
   }
 }
 
-TEST_CASE("bytes that the network has damaged end the set on all ranks, with the two that they were between") {
+TEST_CASE(
+    "bytes that the network has damaged end the set on all ranks, with the two that they were "
+    "between") {
   for (const Way& way : kWays) {
     CAPTURE(way.name);
     run_thread_ranks(

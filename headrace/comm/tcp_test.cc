@@ -223,7 +223,8 @@ std::vector<std::byte> every_kind(ProcessSet& set, bool blocking, Dtype dtype = 
     }
     auto in = input(set.rank(), count * n, dtype, count + 8);
     auto out = sized(count);
-    done(set.reduce_scatter(all_of(in), all_of(out), Op::sum, {.prescale = 0.5, .blocking = blocking}),
+    done(set.reduce_scatter(all_of(in), all_of(out), Op::sum,
+                            {.prescale = 0.5, .blocking = blocking}),
          out);
     auto wide = sized(count * n);
     done(set.all_gather(all_of(out), all_of(wide), options), wide);
@@ -270,12 +271,13 @@ TEST_CASE("every kind gives the same bytes over shared memory and over TCP") {
 }
 
 TEST_CASE("every kind gives the same bytes whichever way the bytes of several nodes take") {
-  const std::vector<Layout> layouts = {{"3+2", {3, 2}},
-                                       {"3+2 dealt", {3, 2}, Transport::tcp, true},
-                                       {"1+3", {1, 3}},
-                                       {"2x2", {2, 2}},
-                                       {"2x2, four streams", {2, 2}, Transport::tcp, false, 4, true},
-                                       {"2x3 dealt", {2, 2, 2}, Transport::tcp, true}};
+  const std::vector<Layout> layouts = {
+      {"3+2", {3, 2}},
+      {"3+2 dealt", {3, 2}, Transport::tcp, true},
+      {"1+3", {1, 3}},
+      {"2x2", {2, 2}},
+      {"2x2, four streams", {2, 2}, Transport::tcp, false, 4, true},
+      {"2x3 dealt", {2, 2, 2}, Transport::tcp, true}};
   for (Layout layout : layouts) {
     CAPTURE(layout.name);
     const int streams = layout.streams;
@@ -384,8 +386,8 @@ TEST_CASE("sizes of pieces have no effect on results") {
           [&](Context& context) {
             const auto in = input(context.world().rank(), 100'003, Dtype::f32, 5);
             for (const bool blocking : {true, false}) {
-              CHECK(all_reduced(context.world(), in, Dtype::f32, Op::sum,
-                                {.blocking = blocking}) == wanted);
+              CHECK(all_reduced(context.world(), in, Dtype::f32, Op::sum, {.blocking = blocking}) ==
+                    wanted);
             }
           });
     }

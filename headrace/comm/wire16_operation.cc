@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/comm/wire16_operation_internal.h"
-
 #include <algorithm>
 
 #include "headrace/comm/algo/reduce_kernel.h"
+#include "headrace/comm/wire16_operation_internal.h"
 
 namespace headrace::comm {
 

@@ -51,12 +51,11 @@ Result<void> Work::wait(std::optional<std::chrono::milliseconds> limit) const {
     }
     if (deadline.passed()) {
       const Call& call = state_->call;
-      return Error{
-          Errc::timeout,
-          fmt::format("comm: {} (operation {}) is not done after {} ms; it goes on",
-                      describe(call.kind, call.op, call.dtype, call.count, call.root, call.name,
-                               call.wire16),
-                      state_->sequence, limit->count())};
+      return Error{Errc::timeout,
+                   fmt::format("comm: {} (operation {}) is not done after {} ms; it goes on",
+                               describe(call.kind, call.op, call.dtype, call.count, call.root,
+                                        call.name, call.wire16),
+                               state_->sequence, limit->count())};
     }
     uint32_t under_way = 0;
     state_->status.compare_exchange_strong(under_way, 2);

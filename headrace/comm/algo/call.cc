@@ -26,8 +26,8 @@ bool has_root(Kind kind) {
 
 }  // namespace
 
-std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
-                     std::string_view name, Wire16 wire16) {
+std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root, std::string_view name,
+                     Wire16 wire16) {
   std::string text(kind_name(kind));
   if (is_reduction(kind)) {
     text += fmt::format("({})", op_name(op));

@@ -83,7 +83,7 @@ struct Call {
 };
 
 /// "all_reduce(sum) float32[1024] as bf16 "grad.weight"".
-std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root,
-                     std::string_view name, Wire16 wire16 = Wire16::none);
+std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root, std::string_view name,
+                     Wire16 wire16 = Wire16::none);
 
 }  // namespace headrace::comm

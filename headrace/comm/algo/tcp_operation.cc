@@ -99,7 +99,7 @@ class TcpOperation : public Operation {
     size_t send_result = 0;
     size_t header_sent = 0;
     std::array<size_t, TcpLinks::kStreamsMax> send_at = {};  // by stream: what it sends next
-    size_t sent = 0;                               // bytes, with the header
+    size_t sent = 0;                                         // bytes, with the header
     size_t take_contribution = 0;
     size_t take_result = 0;
     std::array<size_t, TcpLinks::kStreamsMax> take_at = {};
@@ -421,11 +421,12 @@ void TcpOperation::fail_mismatch(size_t from, const TcpHeader& ours) {
 
 void TcpOperation::fail_damaged(size_t from) {
   const int rank = rank_of(from);
-  error_ = Error{Errc::corrupt,
-                 fmt::format("comm: in operation {}, {}, bytes from rank {} came to rank {} damaged: "
-                             "their checksum is not that of what was sent; see whether a network "
-                             "card or the memory of either host is broken",
-                             sequence_, describe(lanes_[from].header), rank, links_.rank())};
+  error_ =
+      Error{Errc::corrupt,
+            fmt::format("comm: in operation {}, {}, bytes from rank {} came to rank {} damaged: "
+                        "their checksum is not that of what was sent; see whether a network "
+                        "card or the memory of either host is broken",
+                        sequence_, describe(lanes_[from].header), rank, links_.rank())};
   Origin origin;
   origin.rank = rank;
   error_->set_origin(std::move(origin));
@@ -618,7 +619,8 @@ bool next_tcp_begun(const TcpLinks& links, const TcpSetState& state) {
     const TcpSetState::Peer& peer = state.peers[static_cast<size_t>(r)];
     // Headers of operations in which it sent nothing may come first.
     const size_t before = peer.expected.size() * sizeof(TcpHeader) - peer.header_bytes;
-    if (r != links.rank() && !peer.closed && !peer.failed && links.has_bytes_after(r, before, peer.expected.size())) {
+    if (r != links.rank() && !peer.closed && !peer.failed &&
+        links.has_bytes_after(r, before, peer.expected.size())) {
       return true;
     }
   }

@@ -20,7 +20,7 @@ namespace headrace::comm {
 namespace {
 
 constexpr uint64_t kStreamSeed = 0x73747265616d;  // mixed into the set of further streams
-constexpr uint64_t kMailSet = UINT64_MAX;  // in place of a set: a stream of messages
+constexpr uint64_t kMailSet = UINT64_MAX;         // in place of a set: a stream of messages
 
 /// What the connection must be; another rank may have meant something else.
 template <class Wanted>

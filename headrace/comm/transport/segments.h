@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A byte stream in segments with a checksum each, for networks whose own are too weak.
 //
-// A segment is its length, that with all bits turned and the CRC32C of its bytes, 4 bytes each, then
-// the bytes. They are handed on as they come; that a segment was damaged is known with its last byte, which counts as
-// not received then.
+// A segment is its length, that with all bits turned and the CRC32C of its bytes, 4 bytes each,
+// then the bytes. They are handed on as they come; that a segment was damaged is known with its
+// last byte, which counts as not received then.
 #pragma once
 
 #include <sys/uio.h>

@@ -28,19 +28,22 @@ using testing::run_thread_ranks;
 using testing::stored;
 using testing::sum_of_ranks;
 
-/// All over TCP; nodes of one rank; nodes with several ranks.
+/// All over TCP; nodes of one rank; nodes with several ranks; several streams.
 struct Way {
   const char* name;
   Transport transport;
   int ranks_per_node;
+  int streams = 1;
 };
 constexpr Way kWays[] = {{"tcp", Transport::tcp, 4},
                          {"nodes of one rank", Transport::automatic, 1},
-                         {"nodes of two ranks", Transport::automatic, 2}};
+                         {"nodes of two ranks", Transport::automatic, 2},
+                         {"three streams", Transport::tcp, 4, 3}};
 
 std::function<void(Config&)> on_way(const Way& way) {
   return [way](Config& config) {
     config.transport = way.transport;
+    config.streams = way.streams;
     config.node = fmt::format("node {}", config.rank / way.ranks_per_node);
   };
 }

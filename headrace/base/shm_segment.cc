@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <string>
+#include <utility>
 
 namespace headrace::base {
 
@@ -27,18 +29,41 @@ void ShmMapping::reset() {
   }
 }
 
+namespace {
+
+/// Memory with a descriptor and no name. A container's filter may know no memfd; a file without a
+/// name in /dev/shm is the same, but for the size that the container gives that folder.
+Fd anonymous_memory(const std::string& name, bool* is_memfd) {
+  Fd fd(::memfd_create(name.c_str(), MFD_CLOEXEC));
+  *is_memfd = fd.valid();
+  if (!fd.valid() && (errno == EPERM || errno == ENOSYS || errno == EACCES)) {
+    const int refused = errno;
+    fd = Fd(::open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    if (!fd.valid()) {
+      errno = refused;
+    }
+  }
+  return fd;
+}
+
+}  // namespace
+
 Result<ShmSegment> ShmSegment::create(std::string_view name, size_t bytes) {
   const std::string what = fmt::format("making {} bytes of shared memory ({})", bytes, name);
-  Fd fd(::memfd_create(std::string(name).c_str(), MFD_CLOEXEC));
+  bool is_memfd = false;
+  Fd fd = anonymous_memory(std::string(name), &is_memfd);
   if (!fd.valid()) {
     return errno_error(errno, what);
   }
   // posix_fallocate sets no errno; it makes the file as long as it needs to be.
   const int failed = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
   if (failed == ENOSPC || failed == ENOMEM) {
-    return Error{Errc::out_of_memory, what +
-                                          ": the memory, or the limit of this control group, "
-                                          "does not suffice; give it more or start fewer ranks"};
+    return Error{Errc::out_of_memory,
+                 what + (is_memfd ? ": the memory, or the limit of this control group, does not "
+                                    "suffice; give it more or start fewer ranks"
+                                  : ": /dev/shm is full, which is used as memfd_create is refused "
+                                    "here; give the container a larger one (--shm-size), or allow "
+                                    "that call")};
   }
   if (failed != 0) {
     return errno_error(failed, what);
@@ -62,7 +87,10 @@ Result<ShmSegment> ShmSegment::adopt(Fd fd, size_t bytes) {
 Result<ShmMapping> ShmSegment::map() const {
   void* data = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (data == MAP_FAILED) {
-    return errno_error(errno, fmt::format("mapping {} bytes of shared memory", bytes_));
+    const int why = errno;
+    Error error = errno_error(why, fmt::format("mapping {} bytes of shared memory", bytes_));
+    return why == ENOMEM ? error.add_note("a limit of this process may be the cause: ulimit -v")
+                         : error;
   }
   return ShmMapping(static_cast<std::byte*>(data), bytes_);
 }

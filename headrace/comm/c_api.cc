@@ -95,6 +95,10 @@ Error wrong(const char* function, const std::string& what) {
   return {Errc::invalid_argument, fmt::format("comm: {}: {}", function, what)};
 }
 
+hr_comm_code null_argument(const char* function, const char* which) {
+  return failed(wrong(function, fmt::format("{} is null", which)));
+}
+
 /// The options of C as those of C++.
 Result<hc::Options> options_of(const char* function, const hr_comm_options* given, bool blocking) {
   hc::Options options;
@@ -261,6 +265,9 @@ void hr_comm_value_set(hr_comm_value* value, const void* data, size_t bytes) {
 
 hr_comm_code hr_comm_join(int64_t timeout_ms, hr_comm_context** context) {
   return guarded([&]() -> hr_comm_code {
+    if (context == nullptr) {
+      return null_argument("hr_comm_join", "the place for the context");
+    }
     *context = nullptr;
     hc::JoinOptions options;
     if (timeout_ms > 0) {
@@ -278,6 +285,9 @@ hr_comm_code hr_comm_join(int64_t timeout_ms, hr_comm_context** context) {
 hr_comm_code hr_comm_init(const hr_comm_config* config, const hr_comm_store* store,
                           hr_comm_context** context) {
   return guarded([&]() -> hr_comm_code {
+    if (context == nullptr) {
+      return null_argument("hr_comm_init", "the place for the context");
+    }
     *context = nullptr;
     if (config == nullptr || config->struct_bytes != sizeof(hr_comm_config)) {
       return failed(
@@ -319,16 +329,24 @@ void hr_comm_free(hr_comm_context* context) {
 }
 
 hr_comm_code hr_comm_place_of(const hr_comm_context* context, hr_comm_place* place) {
+  if (context == nullptr || place == nullptr) {
+    return null_argument("hr_comm_place_of", context == nullptr ? "the context" : "the place");
+  }
   const hc::Place& known = context->place;
   *place = {known.rank,       known.size,       known.local_rank,
             known.local_size, known.cross_rank, known.cross_size};
   return HR_COMM_OK;
 }
 
-hr_comm_set* hr_comm_world(hr_comm_context* context) { return &context->world; }
+hr_comm_set* hr_comm_world(hr_comm_context* context) {
+  return context == nullptr ? nullptr : &context->world;
+}
 
 hr_comm_code hr_comm_split(hr_comm_set* parent, int32_t color, int32_t key, hr_comm_set** set) {
   return guarded([&]() -> hr_comm_code {
+    if (set == nullptr) {
+      return null_argument("hr_comm_split", "the place for the set");
+    }
     *set = nullptr;
     const auto run = [&]() -> Result<void> {
       HR_TRY(hc::ProcessSet* const from, set_of("hr_comm_split", parent));
@@ -374,6 +392,9 @@ hr_comm_code hr_comm_world_ranks(const hr_comm_set* set, int32_t* ranks, uint64_
       return failed(found.error());
     }
     const auto all = (*found)->world_ranks();
+    if (ranks == nullptr) {
+      return null_argument("hr_comm_world_ranks", "the place for the ranks");
+    }
     if (count != all.size()) {
       return failed(wrong("hr_comm_world_ranks",
                           fmt::format("room for {} ranks, the set has {}", count, all.size())));
@@ -521,6 +542,9 @@ hr_comm_code hr_comm_barrier(hr_comm_set* set, const hr_comm_options* options,
 
 hr_comm_code hr_comm_wait(const hr_comm_work* work, int64_t limit_ms) {
   return guarded([&]() -> hr_comm_code {
+    if (work == nullptr) {
+      return null_argument("hr_comm_wait", "the work");
+    }
     return ended(limit_ms < 0 ? work->work.wait()
                               : work->work.wait(std::chrono::milliseconds(limit_ms)));
   });
@@ -528,6 +552,9 @@ hr_comm_code hr_comm_wait(const hr_comm_work* work, int64_t limit_ms) {
 
 hr_comm_code hr_comm_test(const hr_comm_work* work, int* done) {
   return guarded([&]() -> hr_comm_code {
+    if (work == nullptr || done == nullptr) {
+      return null_argument("hr_comm_test", work == nullptr ? "the work" : "done");
+    }
     *done = work->work.done() ? 1 : 0;
     return *done != 0 ? ended(work->work.wait()) : HR_COMM_OK;
   });
@@ -536,6 +563,9 @@ hr_comm_code hr_comm_test(const hr_comm_work* work, int* done) {
 hr_comm_code hr_comm_on_done(const hr_comm_work* work,
                              void (*then)(void* user, hr_comm_code outcome), void* user) {
   return guarded([&]() -> hr_comm_code {
+    if (work == nullptr || then == nullptr) {
+      return null_argument("hr_comm_on_done", work == nullptr ? "the work" : "then");
+    }
     work->work.on_done([then, user](const Result<void>& outcome) {
       then(user, guarded([&] { return ended(outcome); }));
     });

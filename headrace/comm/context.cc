@@ -35,6 +35,10 @@ struct Context::State {
   std::unique_ptr<ProcessSet> world;
   std::unique_ptr<Liveness> liveness;  // last: it calls into the others
 
+  /// Up to what needs all ranks; `meeting` is the first that did.
+  static Result<std::unique_ptr<State>> make(const Config& config, const StoreTable& store,
+                                             const Meeting& meeting);
+
   /// What a new set has: memory, connections, or both.
   struct Means {
     uint64_t set = 0;
@@ -82,9 +86,13 @@ ShmGeometry geometry_of(const Config& config, int ranks) {
 }
 
 Result<NodeMemory> share_node_memory(const Config& config, const StoreTable& store,
-                                     const Topology& topology, size_t bytes) {
+                                     const Meeting& meeting, const Topology& topology,
+                                     size_t bytes) {
   if (topology.local_rank != 0) {
-    HR_TRY(const auto offer, fetch_offer(config, store, topology.node_rank));
+    const auto& nodes = topology.node_of;
+    const auto leader = std::find(nodes.begin(), nodes.end(), topology.node_rank) - nodes.begin();
+    HR_TRY(const auto offer, fetch_offer(config, store, topology.node_rank,
+                                         meeting.ranks[static_cast<size_t>(leader)]));
     return NodeMemory::open(offer);
   }
   auto memory = NodeMemory::make(bytes);
@@ -247,20 +255,41 @@ NetworkEvents events_of(const std::shared_ptr<Progress>& progress, const NodeBel
 }
 
 /// Bells of the node, and its memory of the world.
-Result<NodeMemory> memory_for(const Config& config, const StoreTable& store,
+Result<NodeMemory> memory_for(const Config& config, const StoreTable& store, const Meeting& meeting,
                               const Topology& topology, bool tcp) {
   if (tcp && config.transport == Transport::tcp) {
     return NodeMemory::make(bell_bytes(1));
   }
   const size_t channel = geometry_of(config, topology.local_world_size).segment_bytes();
-  return share_node_memory(config, store, topology, bell_bytes(kNodeRanksMax) + channel);
+  return share_node_memory(config, store, meeting, topology, bell_bytes(kNodeRanksMax) + channel);
+}
+
+/// All ranks have what they need. Who has not cannot be heard over what was to be shared: the store
+/// tells.
+Result<void> first_barrier(const Config& config, const StoreTable& store, ProcessSet& world) {
+  constexpr auto kLook = std::chrono::seconds(1);
+  const Work work =
+      world.barrier({.timeout = config.init_timeout, .blocking = true, .blocking_limit = kLook});
+  while (!work.done()) {
+    if (const auto failed = published_failure(config, store)) {
+      return *failed;
+    }
+    static_cast<void>(work.wait(kLook));
+  }
+  auto outcome = work.wait();
+  if (!outcome.ok()) {  // who could not start may have ended since: why counts for more
+    if (auto failed = published_failure(config, store)) {
+      return *std::move(failed);
+    }
+  }
+  return outcome;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Context>> Context::init(const Config& config, const StoreTable& store) {
-  HR_TRY(check(config));
-  HR_TRY(auto meeting, meet(config, store));
+Result<std::unique_ptr<Context::State>> Context::State::make(const Config& config,
+                                                             const StoreTable& store,
+                                                             const Meeting& meeting) {
   Topology topology = topology_of(meeting.ranks, config.rank);
   const bool tcp =
       config.world_size > 1 && (topology.nodes > 1 || config.transport == Transport::tcp);
@@ -271,7 +300,7 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
                              "container",
                              topology.nodes, topology.hosts.front())};
   }
-  auto memory = memory_for(config, store, topology, tcp);
+  auto memory = memory_for(config, store, meeting, topology, tcp);
   if (!memory.ok()) {
     if (tcp) {  // the other nodes wait for an address
       static_cast<void>(tell_all(config, store, "address", memory.error()));
@@ -311,9 +340,24 @@ Result<std::unique_ptr<Context>> Context::init(const Config& config, const Store
   }
   HR_TRY(state->world, state->make_set(std::move(means), all, config.rank));
   HR_TRY(state->watch_processes());
-  HR_TRY(state->world->barrier({.timeout = config.init_timeout, .blocking = true}).wait());
-  state->memory.settle();  // all have opened it
-  return std::make_unique<Context>(std::move(state));
+  return state;
+}
+
+Result<std::unique_ptr<Context>> Context::init(const Config& config, const StoreTable& store) {
+  HR_TRY(check(config));
+  HR_TRY(const auto meeting, meet(config, store));
+  auto state = State::make(config, store, meeting);
+  if (!state.ok()) {
+    const RankInfo& own = meeting.ranks[static_cast<size_t>(config.rank)];
+    publish_failure(
+        config, store,
+        {state.error().code(), fmt::format("comm: rank {} on {} cannot take part: {}", config.rank,
+                                           own.host, state.error().message())});
+    return std::move(state).error();
+  }
+  HR_TRY(first_barrier(config, store, *(*state)->world));
+  (*state)->memory.settle();  // all have opened it
+  return std::make_unique<Context>(*std::move(state));
 }
 
 std::string_view transport_name(Transport transport) {

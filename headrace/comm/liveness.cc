@@ -5,13 +5,67 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "headrace/comm/liveness_internal.h"
 
 namespace headrace::comm {
+
+namespace {
+
+constexpr int kLookMs = 100;  // at processes without a handle
+
+/// When a process was started, as the kernel counts it; empty for one that has ended.
+std::string birth_of(int64_t pid) {
+  constexpr int kState = 0;  // fields behind the name, which may hold anything
+  constexpr int kStart = 19;
+  const auto stat = base::read_file(fmt::format("/proc/{}/stat", pid), 4096);
+  const size_t name_end = stat.ok() ? stat->rfind(')') : std::string::npos;
+  if (name_end == std::string::npos) {
+    return {};
+  }
+  std::istringstream fields(stat->substr(name_end + 1));
+  std::string field;
+  for (int i = 0; fields >> field; ++i) {
+    if (i == kState && (field == "Z" || field == "X")) {
+      return {};
+    }
+    if (i == kStart) {
+      return field;
+    }
+  }
+  return {};
+}
+
+Error ended_already(const Liveness::Peer& peer) {
+  return {Errc::peer_dead,
+          fmt::format("comm: rank {} (process {}) has ended already", peer.rank, peer.pid)};
+}
+
+}  // namespace
+
+Result<Liveness::Watched> Liveness::watch(const Peer& peer) {
+  base::Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (handle.valid()) {
+    return Watched{peer.rank, std::move(handle), peer.pid, {}};
+  }
+  if (errno == ESRCH) {
+    return ended_already(peer);
+  }
+  if (errno != EPERM && errno != ENOSYS && errno != EACCES) {
+    return errno_error(errno,
+                       fmt::format("comm: watching rank {} (process {})", peer.rank, peer.pid));
+  }
+  std::string born = birth_of(peer.pid);
+  if (born.empty()) {
+    return ended_already(peer);
+  }
+  return Watched{peer.rank, {}, peer.pid, std::move(born)};
+}
 
 Result<std::unique_ptr<Liveness>> Liveness::start(const std::vector<Peer>& peers,
                                                   std::function<void(int)> on_death) {
@@ -21,16 +75,8 @@ Result<std::unique_ptr<Liveness>> Liveness::start(const std::vector<Peer>& peers
   }
   std::vector<Watched> watched;
   for (const Peer& peer : peers) {
-    base::Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
-    if (!handle.valid() && errno == ESRCH) {
-      return Error{Errc::peer_dead, fmt::format("comm: rank {} (process {}) has ended already",
-                                                peer.rank, peer.pid)};
-    }
-    if (!handle.valid()) {
-      return errno_error(errno,
-                         fmt::format("comm: watching rank {} (process {})", peer.rank, peer.pid));
-    }
-    watched.push_back({peer.rank, std::move(handle)});
+    HR_TRY(auto one, watch(peer));
+    watched.push_back(std::move(one));
   }
   return std::unique_ptr<Liveness>(
       new Liveness(std::move(watched), std::move(wake), std::move(on_death)));
@@ -53,15 +99,18 @@ void Liveness::run() {
     for (const Watched& peer : peers_) {
       events.push_back({peer.handle.get(), POLLIN, 0});
     }
-    if (::poll(events.data(), events.size(), -1) < 0) {
+    const bool looks = std::any_of(peers_.begin(), peers_.end(),
+                                   [](const Watched& one) { return !one.handle.valid(); });
+    if (::poll(events.data(), events.size(), looks ? kLookMs : -1) < 0) {
       continue;  // a signal; nothing else can happen to it
     }
     if (events.front().revents != 0) {
       return;
     }
     for (size_t i = peers_.size(); i > 0; --i) {
-      if (events[i].revents != 0) {
-        const int rank = peers_[i - 1].rank;
+      const Watched& peer = peers_[i - 1];
+      if (events[i].revents != 0 || (!peer.handle.valid() && birth_of(peer.pid) != peer.born)) {
+        const int rank = peer.rank;
         peers_.erase(peers_.begin() + static_cast<int64_t>(i - 1));
         on_death_(rank);
       }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "headrace/base/file.h"
@@ -10,7 +12,8 @@
 
 namespace headrace::comm {
 
-/// Watch processes by their handles (pidfd); sleeps until one ends or stop() is called.
+/// Watch processes by their handles (pidfd); sleeps until one ends or this is destroyed. Where a
+/// container refuses handles it looks into /proc ten times a second.
 class Liveness {
  public:
   struct Peer {
@@ -26,8 +29,11 @@ class Liveness {
   struct Watched {
     int rank;
     base::Fd handle;
+    int64_t pid;
+    std::string born;  // of one without a handle: when it was started
   };
   Liveness(std::vector<Watched> peers, base::Fd wake, std::function<void(int)> on_death);
+  static Result<Watched> watch(const Peer& peer);
   void run();
 
   std::vector<Watched> peers_;

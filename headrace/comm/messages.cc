@@ -25,9 +25,9 @@ std::shared_ptr<WorkState> work_of(Kind kind, const ConstBuffer& buffer, int oth
 }
 
 std::string text_of(const Call& call, int tag) {
-  return fmt::format("comm: {} with tag {}",
-                     describe(call.kind, call.op, call.dtype, call.count, call.root, call.name),
-                     tag);
+  return fmt::format(
+      "comm: {} with tag {}",
+      describe(call.kind, call.op_as_told(), call.dtype, call.count, call.root, call.name), tag);
 }
 
 Work ended(std::shared_ptr<WorkState> work, Error error) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread of a NamedSet: sleep, exchange what is new, do what all are ready for.
 #include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -27,6 +29,23 @@ static_assert(sizeof(Opening) == 56);
 
 base::Micros now() { return base::system_clock().monotonic(); }
 
+/// Keep this thread on one core.
+void stay_on(int core) {
+  if (core < 0) {
+    return;
+  }
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  if (core < CPU_SETSIZE) {
+    CPU_SET(static_cast<size_t>(core), &one);
+  }
+  if (const int error = ::pthread_setaffinity_np(::pthread_self(), sizeof one, &one); error != 0) {
+    base::log_error(
+        errno_error(error, fmt::format("comm: the engine's thread cannot stay on core {}", core))
+            .message());
+  }
+}
+
 /// What must be the same on all ranks, as it is told when it is not.
 std::string settings_text(const NamedOptions& options) {
   return fmt::format("fusion_bytes {}, cache_capacity {}, group_fusion {}, join_active {}",
@@ -48,6 +67,7 @@ NamedSet::State::State(Context& context_in, std::unique_ptr<ProcessSet> set_in,
                   .cache_capacity = options_in.cache_capacity,
                   .group_fusion = options_in.group_fusion,
                   .settings = settings_text(options_in)}),
+      cycle_time(options_in.cycle_time),
       warn_every(options_in.stall_warn),
       thread("hr-named", [this] { run(); }) {}
 
@@ -74,7 +94,7 @@ bool NamedSet::State::is_due() {
     return false;
   }
   base::MutexLock lock(mutex);
-  return shutdown_reason || doorbell->has_waiters() || now() >= oldest + options.cycle_time;
+  return shutdown_reason || doorbell->has_waiters() || now() >= oldest + cycle_time;
 }
 
 /// All ranks know the same; one tells it.
@@ -85,7 +105,7 @@ bool NamedSet::State::looks_for_stalls() const {
 base::Micros NamedSet::State::nap_time() {
   if (has_incoming) {
     base::MutexLock lock(mutex);
-    return std::clamp(oldest + options.cycle_time - now(), base::Micros(1), kIdleMost);
+    return std::clamp(oldest + cycle_time - now(), base::Micros(1), kIdleMost);
   }
   if (negotiator.waiting() && looks_for_stalls()) {
     return std::clamp(warn_at - now(), base::Micros(1000), kIdleMost);
@@ -94,6 +114,10 @@ base::Micros NamedSet::State::nap_time() {
 }
 
 void NamedSet::State::run() {
+  stay_on(options.core);
+  if (options.autotune && set->rank() == 0) {
+    tuner.emplace(*options.autotune, set->size(), Tuned{options.fusion_bytes, options.cycle_time});
+  }
   while (!stop) {
     const bool drowsy = !has_incoming;
     is_drowsy = drowsy;
@@ -124,11 +148,13 @@ void NamedSet::State::run() {
 }
 
 Result<void> NamedSet::State::turn() {
+  std::vector<NamedPending> submitted;
   {
     base::MutexLock lock(mutex);
     for (const NamedPending& one : incoming) {
       negotiator.submit(one->call.tensor->name, one->call.tensor->encoded);
     }
+    submitted.swap(incoming);
     incoming.clear();
     if (std::exchange(join_is_new, false)) {
       negotiator.join();
@@ -143,7 +169,13 @@ Result<void> NamedSet::State::turn() {
   negotiator.observe(trace.is_on() ? [this](const std::string& name, NamedKind kind,
                                             int rank) { trace.ready(name, kind, rank); }
                                    : Negotiator::Observer());
+  for (const NamedPending& one : submitted) {
+    tune(*one->call.tensor);
+  }
   HR_TRY(const auto responses, exchange(negotiator.message()));
+  if (const auto tuned = negotiator.take_tuned()) {
+    cycle_time = tuned->cycle_time;
+  }
   for (const Response& response : responses) {
     trace.decided(response);
   }
@@ -152,6 +184,17 @@ Result<void> NamedSet::State::turn() {
     trace.done(response);
   }
   return {};
+}
+
+void NamedSet::State::tune(const NamedTensor& tensor) {
+  if (!tuner || tuner->done()) {
+    return;
+  }
+  const Request& what = tensor.request;
+  const uint64_t bytes = what.elements() * dtype_bytes(what.dtype);
+  if (const auto tuned = tuner->submitted(tensor.name, bytes, doorbell->waited_seconds())) {
+    negotiator.tune(*tuned);
+  }
 }
 
 Result<std::vector<Response>> NamedSet::State::exchange(const std::string& message) {

@@ -71,8 +71,27 @@ Result<void> complete_splits(NamedTensor& tensor, size_t ranks) {
 }  // namespace
 
 void Doorbell::begin_wait() {
-  waiters_.fetch_add(1);
-  ring();
+  base::MutexLock lock(mutex_);
+  if (waiters_.fetch_add(1) == 0) {
+    waiting_since_ = base::system_clock().monotonic();
+  }
+  if (set_ != nullptr) {
+    set_->wake();
+  }
+}
+
+void Doorbell::end_wait() {
+  base::MutexLock lock(mutex_);
+  if (waiters_.fetch_sub(1) == 1) {
+    waited_ += base::system_clock().monotonic() - waiting_since_;
+  }
+}
+
+double Doorbell::waited_seconds() {
+  base::MutexLock lock(mutex_);
+  const base::Micros open =
+      has_waiters() ? base::system_clock().monotonic() - waiting_since_ : base::Micros{};
+  return std::chrono::duration<double>(waited_ + open).count();
 }
 
 void Doorbell::ring() {

@@ -16,6 +16,7 @@
 #include "headrace/base/export.h"
 #include "headrace/base/result.h"
 #include "headrace/comm/context.h"
+#include "headrace/comm/negotiate/autotune.h"
 #include "headrace/comm/negotiate/request.h"
 #include "headrace/comm/timeline.h"
 
@@ -30,6 +31,9 @@ struct NamedOptions {
   std::chrono::milliseconds stall_warn{60'000};  ///< log who waits for whom after this; 0: never
   std::chrono::milliseconds stall_fail{0};       ///< end the set after this; 0: never
   bool join_active = false;  ///< average divides by the ranks that have not joined
+  /// Look for better `cycle_time` and `fusion_bytes`: what rank 0 of the set says counts.
+  std::optional<AutotuneOptions> autotune = {};
+  int core = -1;  ///< where the engine's thread runs; -1: anywhere
 };
 
 /// What stays the same from one submission of a tensor to the next.

@@ -24,7 +24,9 @@ class Doorbell {
   explicit Doorbell(const ProcessSet& set) : set_(&set) {}
   /// Somebody waits for a work: do not wait for company.
   void begin_wait() HR_EXCLUDES(mutex_);
-  void end_wait() { waiters_.fetch_sub(1); }
+  void end_wait() HR_EXCLUDES(mutex_);
+  /// In which somebody waited, so far.
+  double waited_seconds() HR_EXCLUDES(mutex_);
   bool has_waiters() const { return waiters_.load() > 0; }
   void ring() HR_EXCLUDES(mutex_);
   void close() HR_EXCLUDES(mutex_);
@@ -33,6 +35,8 @@ class Doorbell {
   std::atomic<int> waiters_ = 0;
   base::Mutex mutex_;
   const ProcessSet* set_ HR_GUARDED_BY(mutex_);
+  base::Micros waiting_since_ HR_GUARDED_BY(mutex_){};
+  base::Micros waited_ HR_GUARDED_BY(mutex_){};
 };
 
 /// What a NamedWork points at. `status` is what waiters sleep on: 0 under way, 1 done.
@@ -75,6 +79,8 @@ struct NamedSet::State {
   base::Micros nap_time() HR_EXCLUDES(mutex);
   /// Exchange what is new and do what all are ready for; the error that ends the set.
   Result<void> turn() HR_EXCLUDES(mutex);
+  /// Look for better settings with what is submitted; tell the others of those found.
+  void tune(const NamedTensor& tensor);
   Result<std::vector<Response>> exchange(const std::string& message);
   Result<void> finish(const Work& work, std::string_view what);
   bool looks_for_stalls() const;
@@ -122,6 +128,8 @@ struct NamedSet::State {
 
   // The engine's own.
   Negotiator negotiator;
+  std::chrono::microseconds cycle_time;
+  std::optional<Autotuner> tuner;  // rank 0's
   NamedTrace trace;
   std::vector<std::byte> fusion;
   bool is_shut_down = false;  // by a rank, and all have heard of it

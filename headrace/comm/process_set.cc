@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
+#include <algorithm>
 #include <utility>
 
 #include "headrace/comm/algo/reduce_kernel.h"
@@ -27,6 +27,8 @@ Error bad(const Call& call, const std::string& what) {
   return {Errc::invalid_argument, fmt::format("comm: {}: {}", kind_name(call.kind), what)};
 }
 
+constexpr uint64_t kCountMax = uint64_t{1} << 56;  // its bytes can be counted
+
 /// What is wrong with `buffer`.
 Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffer, uint64_t count) {
   if (buffer.dtype != call.dtype) {
@@ -37,6 +39,9 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
     return bad(call,
                fmt::format("{} has {} elements, it must have {}", which, buffer.count, count));
   }
+  if (count > kCountMax) {
+    return bad(call, fmt::format("{} has {} elements, more than there can be", which, count));
+  }
   if (buffer.data == nullptr && count > 0) {
     return bad(call, fmt::format("{} has no memory", which));
   }
@@ -46,22 +51,39 @@ Error buffer_error(const Call& call, const char* which, const ConstBuffer& buffe
 }
 
 /// `count` and `dtype` of a buffer are what they must be.
-bool fits(const Call& call, const ConstBuffer& buffer, uint64_t count) {
-  return buffer.dtype == call.dtype && buffer.count == count &&
+bool fits(Dtype dtype, const ConstBuffer& buffer, uint64_t count) {
+  return buffer.dtype == dtype && buffer.count == count && count <= kCountMax &&
          (buffer.data != nullptr || count == 0) &&
          (reinterpret_cast<uintptr_t>(buffer.data) & (dtype_bytes(buffer.dtype) - 1)) == 0;
 }
 
 Result<void> check_buffer(const Call& call, const char* which, const ConstBuffer& buffer,
                           uint64_t count) {
-  if (fits(call, buffer, count)) {
+  if (fits(call.dtype, buffer, count)) {
     return {};
   }
   return buffer_error(call, which, buffer, count);
 }
 
+/// A buffer that is only copied may begin anywhere.
+Result<void> check_bytes(const Call& call, const char* which, const ConstBuffer& buffer) {
+  if (buffer.count <= kCountMax && (buffer.data != nullptr || buffer.count == 0)) {
+    return {};
+  }
+  return buffer_error(call, which, buffer, buffer.count);
+}
+
+/// More than there can be, if one of them or their sum is.
 uint64_t sum_of(std::span<const uint64_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  uint64_t sum = 0;
+  for (const uint64_t one : counts) {
+    sum = std::min(sum + std::min(one, kCountMax + 1), kCountMax + 1);
+  }
+  return sum;
+}
+
+uint64_t times(uint64_t count, size_t ranks) {
+  return std::min(count, kCountMax + 1) * static_cast<uint64_t>(ranks);
 }
 
 Work failed_work(Call call, Error error) {
@@ -93,6 +115,13 @@ int ProcessSet::rank() const { return state_->rank; }
 int ProcessSet::size() const { return static_cast<int>(state_->world_ranks.size()); }
 std::span<const int> ProcessSet::world_ranks() const { return state_->world_ranks; }
 
+void ProcessSet::State::stop_driving() {
+  queue->driving().unlock();
+  if (!queue->idle()) {
+    progress->notify();
+  }
+}
+
 Work ProcessSet::State::submit(Call&& call, const Options& options) {
   const auto ranks = static_cast<int>(world_ranks.size());
   if (mark.forked()) {
@@ -110,59 +139,105 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
   call.postscale = options.postscale;
   if (call.op == Op::average) {
     call.op = Op::sum;
+    call.averages = true;
     call.postscale /= ranks;
   }
   if (call.dtype == Dtype::f32 && is_reduction(call.kind)) {
     call.wire16 = options.wire16.value_or(wire16);
   }
-  const auto limit = options.timeout.value_or(timeout);
-  std::shared_ptr<WorkState> work;
-  const auto push = [&] {
-    work = std::make_shared<WorkState>();
-    work->call = std::move(call);
-    work->deadline = base::Deadline::in(limit);
-    return queue->push(work);
-  };
-  if (!options.blocking || !queue->driving().try_lock()) {
-    if (push()) {
-      progress->notify();
-      if (options.blocking) {
-        static_cast<void>(Work(work).wait(options.blocking_limit));
-      }
-    }
-    return Work(std::move(work));
+  if (options.blocking && queue->driving().try_lock()) {
+    return drive(std::move(call), options, {});
   }
-  uint64_t sequence = 0;
-  const auto now = queue->try_now(call, spin, limit, sequence, work);
-  if (now == SetQueue::Now::begun || (now == SetQueue::Now::not_begun && push())) {
+  const auto work = made(std::move(call), options);
+  if (queue->push(work)) {
+    progress->notify();
+    if (options.blocking) {
+      static_cast<void>(Work(work).wait(options.blocking_limit));
+    }
+  }
+  return Work(work);
+}
+
+std::shared_ptr<WorkState> ProcessSet::State::made(Call&& call, const Options& options) const {
+  auto work = std::make_shared<WorkState>();
+  work->call = std::move(call);
+  work->deadline = base::Deadline::in(options.timeout.value_or(timeout));
+  return work;
+}
+
+Work ProcessSet::State::drive(Call&& call, const Options& options,
+                              std::optional<uint64_t> announced) {
+  std::shared_ptr<WorkState> work;
+  uint64_t sequence = announced.value_or(0);
+  const auto limit = options.timeout.value_or(timeout);
+  const auto now = queue->try_now(call, spin, limit, announced.has_value(), sequence, work);
+  if (now == SetQueue::Now::ended) {
+    stop_driving();
+    queue->ring_ended();
+    return Work::ended(sequence);
+  }
+  if (now == SetQueue::Now::not_begun) {
+    work = made(std::move(call), options);
+  }
+  if (now == SetQueue::Now::begun || queue->push(work)) {
     queue->run(*work,
                options.blocking_limit ? base::Deadline::in(*options.blocking_limit)
                                       : base::Deadline::never(),
                spin);
   }
-  queue->driving().unlock();
+  stop_driving();
+  return Work(std::move(work));
+}
+
+Work ProcessSet::State::reduce_now(const QuickReduce& what, const Options& options) {
+  uint64_t sequence = 0;
+  const auto now = queue->try_at_once(what, spin, sequence);
   if (now == SetQueue::Now::ended) {
+    stop_driving();
     queue->ring_ended();
+    return Work::ended(sequence);
   }
-  if (!queue->idle()) {
-    progress->notify();
-  }
-  return now == SetQueue::Now::ended ? Work::ended(sequence) : Work(std::move(work));
+  Call call;
+  call.kind = Kind::all_reduce;
+  call.op = what.op;
+  call.averages = what.averages;
+  call.dtype = what.dtype;
+  call.in = what.in;
+  call.out = what.out;
+  call.count = what.count;
+  call.postscale = what.postscale;
+  const bool announced = now == SetQueue::Now::begun;
+  return drive(std::move(call), options,
+               announced ? std::optional<uint64_t>(sequence) : std::nullopt);
 }
 
 Work ProcessSet::all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options) {
+  if (is_reducible(in.dtype, op) && fits(in.dtype, in, in.count) && fits(in.dtype, out, in.count))
+      [[likely]] {
+    const bool as_it_is =
+        in.dtype != Dtype::f32 || options.wire16.value_or(state_->wire16) == Wire16::none;
+    if (options.blocking && as_it_is && options.name.empty() && options.prescale == 1.0 &&
+        !state_->mark.forked() && state_->queue->driving().try_lock()) {
+      const bool average = op == Op::average;
+      return state_->reduce_now(
+          {.op = average ? Op::sum : op,
+           .averages = average,
+           .dtype = in.dtype,
+           .in = in.bytes(),
+           .out = out.bytes(),
+           .count = in.count,
+           .postscale = average ? options.postscale / size() : options.postscale},
+          options);
+    }
+    Call call = call_of(Kind::all_reduce, in, out);
+    call.op = op;
+    return state_->submit(std::move(call), options);
+  }
   Call call = call_of(Kind::all_reduce, in, out);
-  call.op = op;
-  if (!is_reducible(in.dtype, op)) [[unlikely]] {
-    return failed_work(std::move(call), check_reducible(in.dtype, op).error());
-  }
-  const bool good_in = fits(call, in, in.count);
-  if (!good_in || !fits(call, out, in.count)) [[unlikely]] {
-    Error error =
-        good_in ? buffer_error(call, "out", out, in.count) : buffer_error(call, "in", in, in.count);
-    return failed_work(std::move(call), std::move(error));
-  }
-  return state_->submit(std::move(call), options);
+  Error error = !is_reducible(in.dtype, op)    ? check_reducible(in.dtype, op).error()
+                : fits(in.dtype, in, in.count) ? buffer_error(call, "out", out, in.count)
+                                               : buffer_error(call, "in", in, in.count);
+  return failed_work(std::move(call), std::move(error));
 }
 
 Work ProcessSet::reduce(ConstBuffer in, Buffer out, int root, Op op, const Options& options) {
@@ -183,7 +258,9 @@ Work ProcessSet::reduce(ConstBuffer in, Buffer out, int root, Op op, const Optio
 Work ProcessSet::broadcast(Buffer inout, int root, const Options& options) {
   Call call = call_of(Kind::broadcast, inout, inout);
   call.root = root;
-  return state_->submit(std::move(call), options);
+  Result<void> good = check_bytes(call, "the buffer", inout);
+  return good.ok() ? state_->submit(std::move(call), options)
+                   : failed_work(std::move(call), std::move(good).error());
 }
 
 Work ProcessSet::all_gather(ConstBuffer in, Buffer out, const Options& options) {
@@ -272,9 +349,9 @@ Work ProcessSet::gather(ConstBuffer in, Buffer out, int root, const Options& opt
   Call call = call_of(Kind::gather, in, out);
   call.root = root;
   call.counts.assign(state_->world_ranks.size(), in.count);
-  Result<void> good;
-  if (root == rank()) {
-    good = check_buffer(call, "out", out, in.count * call.counts.size());
+  Result<void> good = check_bytes(call, "in", in);
+  if (good.ok() && root == rank()) {
+    good = check_buffer(call, "out", out, times(in.count, call.counts.size()));
   }
   return good.ok() ? state_->submit(std::move(call), options)
                    : failed_work(std::move(call), std::move(good).error());
@@ -286,9 +363,9 @@ Work ProcessSet::scatter(ConstBuffer in, Buffer out, int root, const Options& op
   call.dtype = out.dtype;
   call.count = out.count;
   call.counts.assign(state_->world_ranks.size(), out.count);
-  Result<void> good;
-  if (root == rank()) {
-    good = check_buffer(call, "in", in, out.count * call.counts.size());
+  Result<void> good = check_bytes(call, "out", out);
+  if (good.ok() && root == rank()) {
+    good = check_buffer(call, "in", in, times(out.count, call.counts.size()));
   }
   return good.ok() ? state_->submit(std::move(call), options)
                    : failed_work(std::move(call), std::move(good).error());

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "headrace/comm/forks_internal.h"
@@ -27,6 +28,14 @@ struct ProcessSet::State {
   Wire16 wire16 = Wire16::none;
 
   Work submit(Call&& call, const Options& options);
+  /// An all_reduce that nobody names, on this thread, which has locked `driving`.
+  Work reduce_now(const QuickReduce& what, const Options& options) HR_RELEASE(queue->driving());
+  /// Any call, likewise; `announced`: the number under which try_at_once() has begun it.
+  Work drive(Call&& call, const Options& options, std::optional<uint64_t> announced)
+      HR_RELEASE(queue->driving());
+  std::shared_ptr<WorkState> made(Call&& call, const Options& options) const;
+  /// Unlock, and see to what others have left to do.
+  void stop_driving() HR_RELEASE(queue->driving());
 };
 
 }  // namespace headrace::comm

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <utility>
 
@@ -22,6 +24,11 @@ namespace {
 constexpr int64_t kProtocol = 4;
 // Rank 0 waits that much shorter than the others, so that they hear from it who did not come.
 constexpr base::Micros kAnswerTime = std::chrono::seconds(5);
+
+/// A look at what else may have happened follows.
+base::Deadline soon(const base::Deadline& deadline) {
+  return base::Deadline::in(std::min<base::Micros>(deadline.left(), std::chrono::seconds(1)));
+}
 
 std::string key_of(const Config& config, std::string_view what) {
   return fmt::format("{}/{}/{}", config.job, config.generation, what);
@@ -230,10 +237,22 @@ Result<void> publish_offer(const Config& config, const StoreTable& store, int no
   return store.set(key_of(config, fmt::format("node/{}", node)), entry.dump());
 }
 
-Result<MemoryOffer> fetch_offer(const Config& config, const StoreTable& store, int node) {
-  HR_TRY(auto text, store.get(key_of(config, fmt::format("node/{}", node)),
-                              base::Deadline::in(config.init_timeout)));
-  HR_TRY(auto entry, parse_json(text, "offer of a node"));
+Result<MemoryOffer> fetch_offer(const Config& config, const StoreTable& store, int node,
+                                const RankInfo& leader) {
+  const std::string key = key_of(config, fmt::format("node/{}", node));
+  const auto deadline = base::Deadline::in(config.init_timeout);
+  Result<std::string> text = store.get(key, soon(deadline));
+  while (!text.ok() && text.error().code() == Errc::timeout && !deadline.passed()) {
+    if (::kill(static_cast<pid_t>(leader.pid), 0) != 0 && errno == ESRCH) {
+      return Error{Errc::peer_dead,
+                   fmt::format("comm: process {} on {}, which makes the memory of its node, died "
+                               "before the ranks had met; see its output",
+                               leader.pid, leader.host)};
+    }
+    text = store.get(key, soon(deadline));
+  }
+  HR_TRY(text);
+  HR_TRY(auto entry, parse_json(*text, "offer of a node"));
   if (const Json* error = entry.find("error")) {
     return error_of(entry, *error);
   }
@@ -244,6 +263,22 @@ Result<MemoryOffer> fetch_offer(const Config& config, const StoreTable& store, i
   offer.token = {static_cast<uint64_t>(entry.get_integer("token0")),
                  static_cast<uint64_t>(entry.get_integer("token1"))};
   return offer;
+}
+
+void publish_failure(const Config& config, const StoreTable& store, const Error& error) {
+  if (!published_failure(config, store)) {
+    static_cast<void>(store.set(key_of(config, "failed"), answer_of(error).dump()));
+  }
+}
+
+std::optional<Error> published_failure(const Config& config, const StoreTable& store) {
+  const auto text = store.get(key_of(config, "failed"), base::Deadline::in(base::Micros(0)));
+  if (!text.ok()) {
+    return std::nullopt;
+  }
+  const auto entry = parse_json(*text, "why a rank cannot take part");
+  const Json* error = entry.ok() ? entry->find("error") : nullptr;
+  return error == nullptr ? std::nullopt : std::optional(error_of(*entry, *error));
 }
 
 int Topology::place_of(int rank) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,10 +39,18 @@ Result<Meeting> meet(const Config& config, const StoreTable& store);
 Result<std::vector<std::string>> tell_all(const Config& config, const StoreTable& store,
                                           std::string_view what, const Result<std::string>& ours);
 
-/// Hand the offer of the first rank of a node to the others of that node.
+/// Hand the offer of the first rank of a node, `leader`, to the others of that node. `peer_dead`
+/// when it has ended instead.
 Result<void> publish_offer(const Config& config, const StoreTable& store, int node,
                            const Result<MemoryOffer>& offer);
-Result<MemoryOffer> fetch_offer(const Config& config, const StoreTable& store, int node);
+Result<MemoryOffer> fetch_offer(const Config& config, const StoreTable& store, int node,
+                                const RankInfo& leader);
+
+/// This rank cannot take part after all: the others, who wait for it, shall hear why. The first one
+/// to say so counts.
+void publish_failure(const Config& config, const StoreTable& store, const Error& error);
+/// What a rank has published so, without waiting.
+std::optional<Error> published_failure(const Config& config, const StoreTable& store);
 
 /// Nodes in the order of their first ranks.
 Topology topology_of(const std::vector<RankInfo>& ranks, int rank);

@@ -160,19 +160,48 @@ Step SetQueue::step() {
   return step;
 }
 
-SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::microseconds timeout,
-                                uint64_t& sequence, std::shared_ptr<WorkState>& late) {
-  const auto bytes = one_piece_bytes(call);
+ShmTransport* SetQueue::takes_now(std::optional<size_t> bytes) {
   ShmTransport* const shared = transport_->shared_memory();
-  if (shared == nullptr || call.wire16 != Wire16::none || !idle() ||
-      failing_.load(std::memory_order_acquire) || !bytes ||
-      *bytes > shared->channel().geometry().small_bytes) {
+  const bool takes = shared != nullptr && idle() && !failing_.load(std::memory_order_acquire) &&
+                     bytes && *bytes <= shared->channel().geometry().small_bytes;
+  return takes ? shared : nullptr;
+}
+
+SetQueue::Now SetQueue::try_at_once(const QuickReduce& what, SpinBudget spin, uint64_t& sequence) {
+  // Some microseconds: longer waits may as well begin with words.
+  constexpr uint32_t kLooksMost = 100;
+  ShmTransport* const shared = takes_now(what.count * dtype_bytes(what.dtype));
+  if (shared == nullptr || shared->state().others_done + 1 < shared->state().sequence) {
     return Now::not_begun;
   }
+  sequence = take_number();
+  const auto looks = static_cast<int>(spin.crowded ? 0 : std::min(kLooksMost, spin.turns));
+  return try_quick(what, shared->channel(), shared->state(), looks) ? Now::ended : Now::begun;
+}
+
+uint64_t SetQueue::take_number() {
   const uint64_t direct = direct_.load(std::memory_order_relaxed);
-  sequence = direct + queued_.load(std::memory_order_relaxed);
   direct_.store(direct + 1, std::memory_order_relaxed);
+  return direct + queued_.load(std::memory_order_relaxed);
+}
+
+SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::microseconds timeout,
+                                bool announced, uint64_t& sequence,
+                                std::shared_ptr<WorkState>& late) {
+  const auto bytes = one_piece_bytes(call);
+  ShmTransport* const shared = announced                     ? transport_->shared_memory()
+                               : call.wire16 == Wire16::none ? takes_now(bytes)
+                                                             : nullptr;
+  if (shared == nullptr) {
+    return Now::not_begun;
+  }
+  if (!announced) {
+    sequence = take_number();
+  }
   ShmSmall operation(call, shared->channel(), shared->state(), *bytes, true);
+  if (announced) {
+    operation.set_announced();
+  }
   Step now = operation.step();
   Patience patience(spin);
   while (now == Step::stuck && patience.pass(shared->shares_core_with(operation.missing()))) {
@@ -226,10 +255,10 @@ std::optional<Error> SetQueue::failure_of_current() {
   const int missing = operation_->missing();
   const auto text = [&work] {
     const Call& call = work.call;
-    return fmt::format(
-        "comm: {} (operation {})",
-        describe(call.kind, call.op, call.dtype, call.count, call.root, call.name, call.wire16),
-        work.sequence);
+    return fmt::format("comm: {} (operation {})",
+                       describe(call.kind, call.op_as_told(), call.dtype, call.count, call.root,
+                                call.name, call.wire16),
+                       work.sequence);
   };
   if (missing >= 0 && closed(missing)) {
     // What it has put before closing is seen by the step after this look.

@@ -15,11 +15,14 @@
 #include <vector>
 
 #include "headrace/base/thread.h"
+#include "headrace/comm/algo/shm_quick_internal.h"
 #include "headrace/comm/patience.h"
 #include "headrace/comm/set_transport_internal.h"
 #include "headrace/comm/work_internal.h"
 
 namespace headrace::comm {
+
+class ShmTransport;
 
 /// A mutex that is held for long by few, whom others rather leave alone than wait for.
 class HR_CAPABILITY("mutex") TryMutex {
@@ -79,11 +82,16 @@ class SetQueue {
   void run(const WorkState& work, base::Deadline deadline, SpinBudget spin) HR_REQUIRES(driving_);
   /// Do a call in one piece on this thread, without a Work, if nothing is before it and the others
   /// are there: the lucky case costs no allocation, no clock and no lock. Else not begun, or begun
-  /// and `late` is what it has become; run() does the rest.
+  /// and `late` is what it has become; run() does the rest. `announced`: as try_at_once() has
+  /// begun.
   enum class Now : uint8_t { not_begun, begun, ended };
-  Now try_now(Call& call, SpinBudget spin, std::chrono::microseconds timeout, uint64_t& sequence,
-              std::shared_ptr<WorkState>& late) HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
-  /// After try_now() has ended one and `driving` is unlocked, which is the fence: wake who waits.
+  Now try_now(Call& call, SpinBudget spin, std::chrono::microseconds timeout, bool announced,
+              uint64_t& sequence, std::shared_ptr<WorkState>& late) HR_REQUIRES(driving_)
+      HR_EXCLUDES(mutex_);
+  /// The luckiest case, see try_quick(). `begun`: try_now() must be next, with that call.
+  Now try_at_once(const QuickReduce& what, SpinBudget spin, uint64_t& sequence)
+      HR_REQUIRES(driving_);
+  /// After one of them has ended one and `driving` is unlocked, which is the fence: wake who waits.
   void ring_ended() const;
   /// Refuse new operations and end all there are, with the first error given; tell the other ranks.
   /// What is being driven is ended by its driver, for only that one knows when it no longer touches
@@ -111,6 +119,9 @@ class SetQueue {
   void close() HR_EXCLUDES(mutex_, driving_);
 
  private:
+  /// The next call may be done on the caller's thread, over shared memory in one piece.
+  uint64_t take_number() HR_REQUIRES(driving_);
+  ShmTransport* takes_now(std::optional<size_t> bytes) HR_REQUIRES(driving_);
   std::shared_ptr<WorkState> first() HR_EXCLUDES(mutex_);
   std::optional<Error> failure_of_current() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
   uint64_t submitted() const {

@@ -53,8 +53,8 @@ Result<void> Work::wait(std::optional<std::chrono::milliseconds> limit) const {
       const Call& call = state_->call;
       return Error{Errc::timeout,
                    fmt::format("comm: {} (operation {}) is not done after {} ms; it goes on",
-                               describe(call.kind, call.op, call.dtype, call.count, call.root,
-                                        call.name, call.wire16),
+                               describe(call.kind, call.op_as_told(), call.dtype, call.count,
+                                        call.root, call.name, call.wire16),
                                state_->sequence, limit->count())};
     }
     uint32_t under_way = 0;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "headrace/base/log.h"
 #include "headrace/base/pool.h"
@@ -22,6 +23,7 @@
 #include "headrace/run/local_ranks.h"
 #include "headrace/run/port.h"
 #include "headrace/wire/channel.h"
+#include "headrace/wire/rejection_log.h"
 
 namespace headrace::run {
 
@@ -30,6 +32,7 @@ namespace {
 using base::Micros;
 
 constexpr Micros kHandshakeLimit = std::chrono::seconds(3);
+constexpr size_t kVisitorsMax = 256;  // in their handshake; the first of them makes room for others
 // Of a launcher that says nothing; while it waits for other hosts it says that it is alive.
 constexpr Micros kOrderLimit = std::chrono::seconds(120);
 constexpr Micros kLastWords = std::chrono::seconds(5);
@@ -56,29 +59,26 @@ class Session {
  public:
   Session(const AgentOptions& options, int stop_fd) : options_(options), stop_fd_(stop_fd) {}
 
-  /// Whether a launcher proved itself.
-  bool run(base::Fd fd) {
-    const std::string peer = wire::peer_text(fd.get());
-    Result<void> result = serve(std::move(fd));
+  /// `channel`: of a launcher that has proved itself.
+  void run(wire::Channel channel) {
+    const std::string peer = channel.peer();
+    channel_ = std::move(channel);
+    Result<void> result = serve();
     if (!result.ok()) {
       base::log_warning(fmt::format("agent: {}: {}", peer, result.error().message()));
-      if (channel_) {
-        // It may be the launcher itself that has gone.
-        static_cast<void>(channel_->send(frame_of(AgentMessage::failed, json_of(result.error())),
-                                         base::Deadline::in(kLastWords)));
-      }
+      // It may be the launcher itself that has gone.
+      static_cast<void>(channel_->send(frame_of(AgentMessage::failed, json_of(result.error())),
+                                       base::Deadline::in(kLastWords)));
     }
     end_ranks();
-    const bool proved = channel_.has_value();
     channel_.reset();
     if (guard_) {
       guard_->finish();
     }
-    return proved;
   }
 
  private:
-  Result<void> serve(base::Fd fd);
+  Result<void> serve();
   Result<std::optional<AgentStart>> wait_for_order();
   Result<void> start(const AgentStart& order);
   Result<void> loop();
@@ -100,12 +100,7 @@ class Session {
   Micros heard_at_{0};
 };
 
-Result<void> Session::serve(base::Fd fd) {
-  HR_TRY(channel_, wire::Channel::accept(std::move(fd),
-                                         {.service = wire::Service::agent,
-                                          .job_id = std::string(kAgentJob),
-                                          .secret = options_.token},
-                                         base::Deadline::in(kHandshakeLimit)));
+Result<void> Session::serve() {
   HR_TRY(port_, ReservedPort::take());
   HR_TRY(channel_->send(frame_of(AgentMessage::welcome, json_of({.version = HEADRACE_VERSION,
                                                                  .host = own_host_name(),
@@ -308,7 +303,9 @@ class Agent {
       wait();
       sessions_.remove_if(
           [](const auto& session) { return session->over.load(std::memory_order_acquire); });
+      advance_visitors();
       take_connections();
+      refused_.tick(now());
     }
     const uint64_t one = 1;
     static_cast<void>(::write(stop_.get(), &one, sizeof one));
@@ -317,48 +314,109 @@ class Agent {
   }
 
  private:
+  struct Visitor {
+    wire::ChannelHandshake handshake;
+    base::Deadline deadline;
+  };
+
   bool stopping() const {
     pollfd fds[2] = {{options_.interrupt_fd, POLLIN, 0}, {options_.owner_fd, POLLIN, 0}};
     return ::poll(fds, 2, 0) > 0;
   }
-  bool is_full() const { return std::ssize(sessions_) >= options_.sessions_max; }
 
   void wait() {
-    // At most so long: the end of a session makes room without an event.
+    // At most so long: the end of a session and that of a handshake's time come without an event.
     constexpr int kTickMs = 200;
-    pollfd fds[3] = {{options_.interrupt_fd, POLLIN, 0},
-                     {options_.owner_fd, POLLIN, 0},
-                     {is_full() ? -1 : listener_.fd(), POLLIN, 0}};
-    ::poll(fds, 3, sessions_.empty() ? -1 : kTickMs);
+    std::vector<pollfd> fds = {{options_.interrupt_fd, POLLIN, 0},
+                               {options_.owner_fd, POLLIN, 0},
+                               {pauses_ ? -1 : listener_.fd(), POLLIN, 0}};
+    for (const Visitor& one : visitors_) {
+      const bool writes = one.handshake.wants_write();
+      fds.push_back(
+          {one.handshake.fd(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
+    }
+    const bool idle = sessions_.empty() && visitors_.empty() && !pauses_ && !refused_.owes();
+    ::poll(fds.data(), fds.size(), idle ? -1 : kTickMs);
+    pauses_ = false;
   }
 
+  void refuse(const std::string& why) { refused_.note(now(), "agent: " + why); }
+
   void take_connections() {
-    while (!is_full()) {
+    const wire::HandshakeOptions handshake = {.service = wire::Service::agent,
+                                              .job_id = std::string(kAgentJob),
+                                              .secret = options_.token};
+    for (size_t i = 0; i < kVisitorsMax; ++i) {
       auto fd = listener_.accept();
-      if (!fd.ok()) {
-        base::log_warning("agent: " + fd.error().message());
-        base::sleep_for(std::chrono::milliseconds(100));
+      if (!fd.ok()) {  // out of descriptors, as a rule
+        refuse(fd.error().message());
+        pauses_ = true;
         return;
       }
       if (!fd->has_value()) {
         return;
       }
-      auto running = std::make_shared<Running>();
-      running->thread = base::Thread(
-          "hr-agent",
-          [this, raw = running.get(), taken = std::make_shared<base::Fd>(std::move(**fd))] {
-            if (Session(options_, stop_.get()).run(std::move(*taken))) {
-              served_.store(true);
-            }
-            raw->over.store(true, std::memory_order_release);
-          });
-      sessions_.push_back(std::move(running));
+      if (visitors_.size() >= kVisitorsMax) {
+        refuse(visitors_.front().handshake.peer() +
+               ": too many come at once, and it was the first of them");
+        visitors_.pop_front();
+      }
+      const std::string peer = wire::peer_text((*fd)->get());
+      auto begun =
+          wire::ChannelHandshake::begin(*std::move(*fd), wire::Side::acceptor, handshake, peer);
+      if (!begun.ok()) {
+        refuse(begun.error().message());
+        continue;
+      }
+      visitors_.push_back({*std::move(begun), base::Deadline::in(kHandshakeLimit)});
+      if (advance(&visitors_.back())) {
+        visitors_.pop_back();
+      }
     }
+  }
+
+  void advance_visitors() {
+    visitors_.remove_if([this](Visitor& one) { return advance(&one); });
+  }
+
+  /// True when it is no visitor any longer.
+  bool advance(Visitor* visitor) {
+    wire::ChannelHandshake& handshake = visitor->handshake;
+    const auto done = handshake.advance();
+    if (!done.ok()) {
+      refuse(done.error().message());
+      return true;
+    }
+    if (*done && std::ssize(sessions_) < options_.sessions_max) {
+      begin_session(std::move(handshake).finish());
+      return true;
+    }
+    if (*done || visitor->deadline.passed()) {
+      refuse(handshake.peer() + (*done ? ": there are as many launchers as there may be"
+                                       : ": it did not end its handshake in time"));
+      return true;
+    }
+    return false;
+  }
+
+  void begin_session(wire::Channel channel) {
+    auto running = std::make_shared<Running>();
+    running->thread = base::Thread(
+        "hr-agent",
+        [this, raw = running.get(), shared = std::make_shared<wire::Channel>(std::move(channel))] {
+          Session(options_, stop_.get()).run(std::move(*shared));
+          served_.store(true);
+          raw->over.store(true, std::memory_order_release);
+        });
+    sessions_.push_back(std::move(running));
   }
 
   const AgentOptions& options_;
   wire::Listener listener_;
   base::Fd stop_;
+  bool pauses_ = false;
+  std::list<Visitor> visitors_;
+  wire::RejectionLog refused_{"agent"};
   std::atomic<bool> served_{false};
   std::list<std::shared_ptr<Running>> sessions_;
 };

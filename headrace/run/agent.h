@@ -21,7 +21,7 @@ struct AgentOptions {
   std::string program;         ///< path of the binary `headrace`, for guards
   wire::Endpoint listen = {};  ///< port 0: one that is free
   const wire::Secret* token = nullptr;
-  int sessions_max = 64;  ///< launchers at once, those in their handshake included
+  int sessions_max = 64;  ///< launchers at once
   bool once = false;      ///< end after the first launcher
   int interrupt_fd = -1;  ///< readable: end
   int owner_fd = -1;      ///< at its end: the process that wants the agent has gone

@@ -14,9 +14,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "headrace/base/log.h"
 #include "headrace/base/thread.h"
 #include "headrace/wire/channel.h"
+#include "headrace/wire/rejection_log.h"
 #include "headrace/wire/socket_internal.h"
 
 namespace headrace::wire {
@@ -37,38 +37,6 @@ constexpr size_t kUnreadBytesMax = size_t{1} << 20;
 constexpr Micros kAcceptPause = milliseconds(100);  // when the process is out of descriptors
 // A full waiting room throws out who has been silent for this long, when others want in.
 constexpr Micros kSilentMost = milliseconds(500);
-
-/// At most ten lines in ten seconds, and how many there were beside them.
-class RejectionLog {
- public:
-  void note(Micros now, const std::string& line) {
-    tick(now);
-    if (lines_ < kLinesMax) {
-      ++lines_;
-      base::log_warning(line);
-    } else {
-      ++left_out_;
-    }
-  }
-  void tick(Micros now) {
-    if (now < until_) {
-      return;
-    }
-    if (left_out_ > 0) {
-      base::log_warning(fmt::format("store: {} more connections were refused", left_out_));
-    }
-    until_ = now + kWindow;
-    lines_ = 0;
-    left_out_ = 0;
-  }
-
- private:
-  static constexpr int kLinesMax = 10;
-  static constexpr Micros kWindow = seconds(10);
-  Micros until_ = Micros::min();
-  int lines_ = 0;
-  uint64_t left_out_ = 0;
-};
 
 struct Pending {
   ChannelHandshake handshake;
@@ -169,7 +137,7 @@ class StoreServer::Loop {
   size_t buffers_ = 0;
   bool listening_ = true;
   Micros listen_again_ = Micros::min();
-  RejectionLog log_;
+  RejectionLog log_{"store"};
   StoreServerStats counts_;
   mutable base::Mutex mu_;  // leaf
   StoreServerStats published_ HR_GUARDED_BY(mu_);

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,11 +114,21 @@ def _as_numpy(value: Any, kind: str) -> tuple[Any, Back]:
         )
     if _torch_of(value) is not None:
         return _of_torch(value)
-    try:
-        array = np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError):  # a type or a device that numpy has not
-        array = np.asarray(value)
-    return array, _maker(value)
+    return _on_host(value), _maker(value)
+
+
+# What exporters and numpy raise for a type or a device that the other side has not.
+_NOT_BY_DLPACK = (BufferError, RuntimeError, TypeError, ValueError)
+
+
+def _on_host(value: Any) -> Any:
+    from_dlpack: Any = np.from_dlpack  # its `device` came with numpy 2.1
+    for options in ({}, {"device": "cpu"}):
+        try:
+            return from_dlpack(value, **options)
+        except _NOT_BY_DLPACK:
+            continue
+    return np.asarray(value)
 
 
 def _torch_of(value: Any) -> Any:
@@ -142,8 +153,17 @@ def _of_torch(tensor: Any) -> tuple[Any, Back]:
 def _maker(value: Any) -> Back:
     """What makes an array of the framework that `value` comes from, else one of numpy."""
     namespace = getattr(value, "__array_namespace__", None)
-    maker = getattr(namespace(), "from_dlpack", None) if namespace is not None else None
-    return (lambda result: result) if maker is None else maker
+    library = namespace() if namespace is not None else None
+    from_dlpack = getattr(library, "from_dlpack", None)
+    asarray = getattr(library, "asarray", None)
+
+    def made(result: Any) -> Any:
+        if from_dlpack is not None:
+            with contextlib.suppress(*_NOT_BY_DLPACK):
+                return from_dlpack(result)
+        return result if asarray is None else asarray(result)
+
+    return made
 
 
 def _start(

@@ -23,7 +23,7 @@ from headrace import _joining
 from headrace._errors import Error, InvalidArgument
 from headrace._front import Op as Op
 from headrace._front import comm
-from headrace._settings import number, setting, switch, tell_unused
+from headrace._settings import LOG, number, setting, switch, tell_unused
 from headrace.common.exceptions import HorovodInternalError
 
 if TYPE_CHECKING:
@@ -181,7 +181,43 @@ def _engine_options() -> dict[str, Any]:
         "stall_warn": stall_warn,
         "stall_fail": number("STALL_SHUTDOWN_TIME_SECONDS", 0) if stall_warn else 0.0,
         "join_active": (setting("JOIN_AVERAGE") or "").lower() == "active",
+        "autotune": _autotune() if switch("AUTOTUNE") else None,
     }
+
+
+def _autotune() -> tuple[str, str, int, int, int, bool, bool]:
+    """log, folder of winners, warm-up samples, steps a sample, samples, what the user has fixed."""
+    noise = number("AUTOTUNE_GAUSSIAN_PROCESS_NOISE", 0.8)
+    if noise > 1:
+        raise ValueError(f"headrace: HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE is {noise:g}, above 1")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return (
+        setting("AUTOTUNE_LOG") or "",
+        os.path.join(cache, "headrace", "autotune") if os.path.isabs(cache) else "",
+        int(number("AUTOTUNE_WARMUP_SAMPLES", 3)),
+        int(number("AUTOTUNE_STEPS_PER_SAMPLE", 10, 1)),
+        int(number("AUTOTUNE_BAYES_OPT_MAX_SAMPLES", 20, 1)),
+        setting("FUSION_THRESHOLD") is not None,
+        setting("CYCLE_TIME") is not None,
+    )
+
+
+def _engine_core(local_rank: int) -> int:
+    """The core that HOROVOD_THREAD_AFFINITY gives the engine of this rank; -1: any."""
+    text = setting("THREAD_AFFINITY")
+    if not text:
+        return -1
+    cores = text.split(",")
+    try:
+        return int(cores[local_rank])
+    except (IndexError, ValueError):
+        LOG.error(
+            "headrace: HOROVOD_THREAD_AFFINITY is %r, which names no core for local rank %d; "
+            "the engine's thread stays where it is",
+            text,
+            local_rank,
+        )
+        return -1
 
 
 class Job:
@@ -189,7 +225,7 @@ class Job:
 
     def __init__(self, context: Context, place: Place, options: dict[str, Any]) -> None:
         self.context = context
-        named = context.named(**options)
+        named = context.named(**options, core=_engine_core(place.local_rank))
         self.world = Scope(0, named)
         self.sets: dict[int, tuple[list[int], Scope | None]] = {0: (self.world.ranks, self.world)}
         self._next_set = 1

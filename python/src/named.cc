@@ -52,6 +52,21 @@ struct PyNamedWork {
   hc::NamedOptions options;
 };
 
+/// log, folder, warm-up samples, steps a sample, samples at most, fixed fusion, fixed cycle
+using Autotune = std::tuple<std::string, std::string, int, int, int, bool, bool>;
+
+hc::AutotuneOptions autotune_of(const Autotune& given, bool cache_enabled) {
+  const auto& [log, folder, warmup, steps, most, fusion_fixed, cycle_fixed] = given;
+  return {.warmup_samples = warmup,
+          .steps_per_sample = steps,
+          .samples_most = most,
+          .fusion_fixed = fusion_fixed,
+          .cycle_fixed = cycle_fixed,
+          .cache_enabled = cache_enabled,
+          .log = log,
+          .folder = folder};
+}
+
 /// name, dtype, shape, input, output, op, prescale, postscale, root, splits
 using Member = std::tuple<std::string, std::string, Numbers, uintptr_t, uintptr_t,
                           std::optional<hc::Op>, double, double, int, Numbers>;
@@ -327,25 +342,31 @@ void bind_named(nb::module_& m, nb::class_<ContextHolder>& context) {
       "named",
       [](const ContextHolder& self, double cycle_time, uint64_t fusion_bytes,
          uint32_t cache_capacity, bool group_fusion, double stall_warn, double stall_fail,
-         bool join_active) {
-        const hc::NamedOptions options = {
+         bool join_active, int core, const std::optional<Autotune>& autotune) {
+        hc::NamedOptions options = {
             .cycle_time = std::chrono::microseconds(static_cast<int64_t>(cycle_time * 1e6)),
             .fusion_bytes = fusion_bytes,
             .cache_capacity = cache_capacity,
             .group_fusion = group_fusion,
             .stall_warn = milliseconds_of(stall_warn),
             .stall_fail = milliseconds_of(stall_fail),
-            .join_active = join_active};
+            .join_active = join_active,
+            .core = core};
         std::optional<Result<std::unique_ptr<hc::ProcessSet>>> set;
         {
           const nb::gil_scoped_release release;
           set = self->split(self->world(), 0, self->world().rank());
         }
-        return PyNamedSet{self, options,
+        const hc::NamedOptions of_its_sets = options;
+        if (autotune) {
+          options.autotune = autotune_of(*autotune, cache_capacity > 0);
+        }
+        return PyNamedSet{self, of_its_sets,
                           SetHolder(hc::NamedSet::make(*self, or_throw(*std::move(set)), options))};
       },
       "cycle_time"_a = 0.001, "fusion_bytes"_a = uint64_t{128} << 20, "cache_capacity"_a = 1024,
       "group_fusion"_a = true, "stall_warn"_a = 60.0, "stall_fail"_a = 0.0, "join_active"_a = false,
+      "core"_a = -1, "autotune"_a = nb::none(),
       "All ranks call it at the same place: a set of all ranks whose operations have names.");
 }
 

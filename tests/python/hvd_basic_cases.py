@@ -824,6 +824,37 @@ def arrays(rank: int, size: int) -> None:
 
 
 @case
+def jax_arrays(rank: int, size: int) -> None:
+    """JAX's arrays come back as JAX's; averaged gradients are those of the whole batch."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    headrace.init()
+    ours = jnp.arange(6, dtype=jnp.float32).reshape(2, 3) * (rank + 1)
+    total = size * (size + 1) // 2
+    for dtype in (jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32):
+        summed = headrace.allreduce(ours.astype(dtype), op=headrace.Sum)
+        assert isinstance(summed, jax.Array) and summed.dtype == dtype
+        assert np.array_equal(summed, np.arange(6).reshape(2, 3) * total)
+    flags = headrace.allgather(jnp.array([rank == 0, True]))
+    assert isinstance(flags, jax.Array) and flags.dtype == jnp.bool_
+    assert flags.tolist() == [r == 0 or i == 1 for r in range(size) for i in (0, 1)]
+    assert headrace.broadcast(jnp.float32(rank), root_rank=size - 1).shape == ()
+
+    def loss(weights: Any, x: Any) -> Any:
+        return jnp.mean((jnp.tanh(x @ weights["w"]) + weights["b"] - 1.0) ** 2)
+
+    x = jnp.sin(jnp.arange(size * 4 * 3, dtype=jnp.float32)).reshape(size * 4, 3)
+    weights = {"w": jnp.ones((3, 2)) / 3, "b": jnp.zeros(2)}
+    whole = jax.grad(loss)(weights, x)
+    part = jax.grad(loss)(weights, x[rank * 4 : rank * 4 + 4])
+    mean = jax.tree.map(headrace.allreduce, part)
+    assert all(np.allclose(mean[key], whole[key], atol=1e-6) for key in weights)
+    headrace.shutdown()
+
+
+@case
 def timelines(rank: int, size: int) -> None:
     """start_timeline and stop_timeline, and a file for each rank."""
     import json
@@ -851,6 +882,68 @@ def timelines(rank: int, size: int) -> None:
     hvd.broadcast(torch.ones(2), 0, name="first")
     hvd.shutdown()
     assert "broadcast.first" in (folder / f"whole.{rank}.json").read_text()
+
+
+@case
+def tuned(rank: int, size: int) -> None:
+    """HOROVOD_AUTOTUNE: results stay what they are, a log, and the next run knows the winner."""
+    import tempfile
+    from pathlib import Path
+
+    folder = Path(tempfile.mkdtemp())
+    cores = sorted(os.sched_getaffinity(0))
+    os.environ.update(
+        HOROVOD_AUTOTUNE="1",
+        HOROVOD_AUTOTUNE_LOG=str(folder / "log.csv"),
+        HOROVOD_AUTOTUNE_WARMUP_SAMPLES="1",
+        HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE="2",
+        HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES="4",
+        HOROVOD_THREAD_AFFINITY=",".join(str(cores[r % len(cores)]) for r in range(size)),
+        XDG_CACHE_HOME=str(folder),
+    )
+    gradients = [torch.arange(100.0) * (i + 1) + rank for i in range(20)]
+    expected = [sum((torch.arange(100.0) * (i + 1) + r) for r in range(size)) for i in range(20)]
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            handles = [
+                hvd.allreduce_async(one, name=f"g{i}", op=hvd.Sum)
+                for i, one in enumerate(gradients)
+            ]
+            results = [hvd.synchronize(handle) for handle in handles]
+            assert all(torch.equal(a, b) for a, b in zip(results, expected, strict=True))
+
+    hvd.init()
+    assert _core_of("hr-named") == {cores[rank % len(cores)]}
+    train(15)
+    hvd.shutdown()
+    winners = list((folder / "headrace" / "autotune").glob("*.json"))
+    if rank == 0:
+        lines = (folder / "log.csv").read_text().splitlines()
+        assert lines[0].endswith("cycle_time_ms,tensor_fusion_threshold,score")
+        assert 2 <= len(lines) - 1 <= 5, lines
+        assert lines[-1] in lines[1:-1]  # the best one again
+        assert len(winners) == 1
+    else:
+        assert not (folder / "log.csv").exists() and not winners
+    hvd.init()
+    train(6)
+    hvd.shutdown()
+    if rank == 0:
+        assert len((folder / "log.csv").read_text().splitlines()) == 1  # no search
+
+
+def _core_of(thread: str) -> set[int]:
+    """Where the only thread of that name may run."""
+    names = {int(task.name): (task / "comm").read_text().strip() for task in _tasks()}
+    (one,) = (number for number, name in names.items() if name == thread)
+    return set(os.sched_getaffinity(one))
+
+
+def _tasks() -> list[Any]:
+    from pathlib import Path
+
+    return list(Path("/proc/self/task").iterdir())
 
 
 @case

@@ -23,7 +23,7 @@ BASIC, OPTIMIZER = "hvd_basic_cases", "hvd_optimizer_cases"
 ON_TWO = (
     "queries again reductions any_order movements groups sparse refused_here mismatches gradients "
     "transforms objects dropped flat_memory joins an_exception killed ends_early interrupted forks "
-    "arrays timelines stalled"
+    "arrays jax_arrays timelines tuned stalled"
 )
 OPTIMIZER_ON_TWO = (
     "as_one_process stays_what_it_was arguments passes unused clipping scaler gan embeddings "

@@ -53,4 +53,11 @@ std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root, st
   return text;
 }
 
+std::string describe_difference(uint64_t sequence, std::string_view one, int one_rank,
+                                std::string_view other, int other_rank) {
+  return fmt::format("operation {} is {} on rank {} and {} on rank {}{}", sequence, one, one_rank,
+                     other, other_rank,
+                     one == other ? ", with other counts for the single ranks" : "");
+}
+
 }  // namespace headrace::comm

@@ -53,6 +53,7 @@ struct Call {
   std::vector<uint64_t> out_offsets = {};
   double prescale = 1.0;
   double postscale = 1.0;  ///< with the 1/n of `average` in it
+  bool averages = false;   ///< `op` was average, and is sum
   std::string name;
   /// Type of the results of a reduction, where it is not `dtype`: f32 for a node's part of a sum of
   /// 16-bit floats. Only reduce in one piece and reduce_scatter know it.
@@ -64,17 +65,23 @@ struct Call {
 
   Dtype result_dtype() const { return out_dtype.value_or(dtype); }
   const Call& as_told() const { return told != nullptr ? told->as_told() : *this; }
+  Op op_as_told() const { return averages ? Op::average : op; }
 
+  /// That of a call without `counts`.
+  static uint64_t fingerprint_of(Kind kind, Op op, Dtype dtype, int root, uint64_t count,
+                                 Wire16 wire16) {
+    const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
+                           static_cast<uint64_t>(dtype) << 16U |
+                           static_cast<uint64_t>(root) << 24U |
+                           static_cast<uint64_t>(wire16) << 60U;
+    return base::derive_seed(small, count);
+  }
   /// What must be equal on all ranks, mixed into 64 bits.
   uint64_t fingerprint() const {
     if (told != nullptr) {
       return base::derive_seed(told->fingerprint(), part);
     }
-    const uint64_t small = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op) << 8U |
-                           static_cast<uint64_t>(dtype) << 16U |
-                           static_cast<uint64_t>(root) << 24U |
-                           static_cast<uint64_t>(wire16) << 60U;
-    uint64_t mixed = base::derive_seed(small, count);
+    uint64_t mixed = fingerprint_of(kind, op_as_told(), dtype, root, count, wire16);
     for (const uint64_t one : counts) {
       mixed = base::derive_seed(mixed, one);
     }
@@ -85,5 +92,10 @@ struct Call {
 /// "all_reduce(sum) float32[1024] as bf16 "grad.weight"".
 std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root, std::string_view name,
                      Wire16 wire16 = Wire16::none);
+
+/// What two ranks do differently, by their descriptions: what only the fingerprints tell apart,
+/// too.
+std::string describe_difference(uint64_t sequence, std::string_view one, int one_rank,
+                                std::string_view other, int other_rank);
 
 }  // namespace headrace::comm

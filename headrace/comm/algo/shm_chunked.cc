@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,6 +73,9 @@ bool ShmChunked::agree() {
       return false;
     }
     if (plan_.needs_agreement) {
+      if (!expects_what_comes(next_)) {
+        return false;
+      }
       uint32_t steps = 0;
       std::memcpy(&steps, channel_.line(next_, sequence_).payload, sizeof steps);
       steps_ = std::max(steps_, steps);
@@ -80,6 +84,29 @@ bool ShmChunked::agree() {
   agreed_ = true;
   state_.others_done = std::max(state_.others_done, sequence_);
   return true;
+}
+
+/// Where ranks have sizes of their own, each says in its small slot what it sends to whom.
+void ShmChunked::tell_sizes() {
+  std::byte* to = channel_.small_slot(channel_.rank(), sequence_);
+  for (const ConstPiece& piece : plan_.send) {
+    const uint64_t bytes = piece.bytes;
+    std::memcpy(to, &bytes, sizeof bytes);
+    to += sizeof bytes;
+  }
+}
+
+bool ShmChunked::expects_what_comes(int from) {
+  const auto self = static_cast<size_t>(channel_.rank());
+  const uint64_t expected = plan_.take_sent[static_cast<size_t>(from)].bytes;
+  uint64_t sent = 0;
+  std::memcpy(&sent, channel_.small_slot(from, sequence_) + self * sizeof sent, sizeof sent);
+  if (sent == expected) {
+    return true;
+  }
+  fail(from, fmt::format("in operation {}, {}, rank {} sends {} bytes to rank {}, which expects {}",
+                         sequence_, description_of(channel_.rank()), from, sent, self, expected));
+  return false;
 }
 
 bool ShmChunked::may_put() {
@@ -227,6 +254,9 @@ Step ShmChunked::step() {
     }
     std::memcpy(channel_.line(channel_.rank(), sequence_).payload, &plan_.steps,
                 sizeof plan_.steps);
+    if (plan_.needs_agreement) {
+      tell_sizes();
+    }
     tell();
     raise_flag();
     channel_.ring_others();

@@ -22,6 +22,8 @@ class ShmChunked : public ShmOperation {
   enum class Stage : uint8_t { put, reduced, taken };
 
   bool agree();
+  void tell_sizes();
+  bool expects_what_comes(int from);
   bool advance(Stage stage);
   bool may_put();
   bool may_reduce();

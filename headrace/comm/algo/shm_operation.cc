@@ -7,21 +7,11 @@
 #include <cstring>
 #include <utility>
 
-#include "headrace/base/random.h"
 #include "headrace/comm/algo/exchange_plan.h"
 #include "headrace/comm/algo/shm_chunked_internal.h"
 #include "headrace/comm/algo/shm_small_internal.h"
 
 namespace headrace::comm {
-
-namespace {
-
-/// Never zero, and another than that of the operation two before.
-uint64_t flag_of(const Call& call, uint64_t sequence) {
-  return base::derive_seed(call.fingerprint(), sequence) | 1;
-}
-
-}  // namespace
 
 std::optional<Error> failure_of(const ShmChannel& channel) {
   const ShmFault& fault = channel.fault();
@@ -55,7 +45,7 @@ ShmOperation::ShmOperation(const Call& call, ShmChannel& channel, ShmSetState& s
     : channel_(channel),
       state_(state),
       sequence_(state.sequence++),
-      flag_(flag_of(call, sequence_)),
+      flag_(flag_of(call.fingerprint(), sequence_)),
       flag_before_(std::exchange(state.last_flag[sequence_ & 1], flag_)),
       call_(&call) {}
 
@@ -81,18 +71,10 @@ bool ShmOperation::may_write() {
 }
 
 void ShmOperation::tell() {
-  Announcement& text = channel_.announcement(channel_.rank(), sequence_);
   const Call& call = call_->as_told();
-  text.sequence = sequence_;
-  text.count = call.count;
-  text.kind = static_cast<uint8_t>(call.kind);
-  text.op = static_cast<uint8_t>(call.op);
-  text.dtype = static_cast<uint8_t>(call.dtype);
-  text.wire16 = static_cast<uint8_t>(call.wire16);
-  text.root = call.root;
-  const size_t letters = std::min(call.name.size(), sizeof text.name - 1);
-  std::memcpy(text.name, call.name.data(), letters);
-  text.name[letters] = '\0';
+  channel_.announcement(channel_.rank(), sequence_)
+      .write(sequence_, call.kind, call.op_as_told(), call.dtype, call.root, call.count,
+             call.wire16, call.name);
 }
 
 Step ShmOperation::look_at(int other) {
@@ -104,20 +86,24 @@ Step ShmOperation::look_at(int other) {
   return flag == flag_before_ ? Step::stuck : mismatch(other);
 }
 
+std::string ShmOperation::description_of(int rank) const {
+  const Announcement& text = channel_.announcement(rank, sequence_);
+  return describe(static_cast<Kind>(text.kind), static_cast<Op>(text.op),
+                  static_cast<Dtype>(text.dtype), text.count, text.root, text.name,
+                  static_cast<Wire16>(text.wire16));
+}
+
 Step ShmOperation::mismatch(int other) {
-  const auto describe_of = [&](int rank) {
-    const Announcement& text = channel_.announcement(rank, sequence_);
-    return describe(static_cast<Kind>(text.kind), static_cast<Op>(text.op),
-                    static_cast<Dtype>(text.dtype), text.count, text.root, text.name,
-                    static_cast<Wire16>(text.wire16));
-  };
+  return fail(other, describe_difference(sequence_, description_of(channel_.rank()),
+                                         channel_.rank(), description_of(other), other));
+}
+
+Step ShmOperation::fail(int other, const std::string& difference) {
   error_ = spread_failure(
       channel_, other,
-      {Errc::mismatch,
-       fmt::format("comm: operation {} is {} on rank {} and {} on rank {}; all ranks of a process "
-                   "set must call the same operations in the same order",
-                   sequence_, describe_of(channel_.rank()), channel_.rank(), describe_of(other),
-                   other)});
+      {Errc::mismatch, fmt::format("comm: {}; all ranks of a process set must call the same "
+                                   "operations in the same order",
+                                   difference)});
   return Step::failed;
 }
 

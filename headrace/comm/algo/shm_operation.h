@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "headrace/base/random.h"
 #include "headrace/base/result.h"
 #include "headrace/comm/algo/call.h"
 #include "headrace/comm/algo/operation.h"
@@ -21,6 +22,11 @@ struct ShmSetState {
   uint64_t others_done = 0;        ///< operations that all others are known to have ended
   uint64_t last_flag[2] = {0, 0};  ///< of the operation before on this parity
 };
+
+/// What the line of an operation says: never zero, and another than that of the one two before.
+inline uint64_t flag_of(uint64_t fingerprint, uint64_t sequence) {
+  return base::derive_seed(fingerprint, sequence) | 1;
+}
 
 /// What the operations of one set over shared memory have in common.
 class ShmOperation : public Operation {
@@ -44,6 +50,9 @@ class ShmOperation : public Operation {
   /// The flag of `other` is there and is ours. moved: yes. stuck: not yet. failed: another one.
   Step look_at(int other);
   Step mismatch(int other);
+  /// The same error on all ranks, with what this rank and `other` do differently.
+  Step fail(int other, const std::string& difference);
+  std::string description_of(int rank) const;
 
   const Call& call() const { return *call_; }
 

@@ -16,6 +16,8 @@ class ShmSmall : public ShmOperation {
   ShmSmall(const Call& call, ShmChannel& channel, ShmSetState& state, size_t bytes,
            bool rings_later = false);
   Step step() override;
+  /// try_quick() has announced it.
+  void set_announced() { announced_ = true; }
   /// It has not ended at once: whoever goes on with it does not know of rings_later.
   void ring_itself() { rings_later_ = false; }
 

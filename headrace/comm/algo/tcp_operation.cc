@@ -41,7 +41,7 @@ TcpHeader header_of(const Call& part, uint64_t sequence) {
   header.sequence = sequence;
   header.count = call.count;
   header.kind = static_cast<uint8_t>(call.kind);
-  header.op = static_cast<uint8_t>(call.op);
+  header.op = static_cast<uint8_t>(call.op_as_told());
   header.dtype = static_cast<uint8_t>(call.dtype);
   header.wire16 = static_cast<uint8_t>(call.wire16);
   header.root = call.root;
@@ -407,8 +407,8 @@ void TcpOperation::fail_mismatch(size_t from, const TcpHeader& ours) {
     const bool first = rank < own;  // all ranks that find it say the same
     const TcpHeader& low = first ? theirs : ours;
     const TcpHeader& high = first ? ours : theirs;
-    text = fmt::format("operation {} is {} on rank {} and {} on rank {}", ours.sequence,
-                       describe(low), std::min(rank, own), describe(high), std::max(rank, own));
+    text = describe_difference(ours.sequence, describe(low), std::min(rank, own), describe(high),
+                               std::max(rank, own));
   }
   error_ = Error{Errc::mismatch,
                  fmt::format("comm: {}; all ranks of a process set must call the same operations "

@@ -11,9 +11,10 @@ namespace headrace::comm {
 namespace {
 
 // What a part of a message is; on the wire.
-enum class Part : uint8_t { slots, request, join, shutdown, settings };
+enum class Part : uint8_t { slots, request, join, shutdown, settings, tuned };
 
 constexpr size_t kLastNames = 5;
+constexpr uint64_t kCycleMost = 3'600'000'000;  // us
 
 using Requests = std::vector<std::shared_ptr<const Request>>;
 
@@ -71,6 +72,14 @@ void Negotiator::join() {
   news_ += out.bytes();
 }
 
+void Negotiator::tune(const Tuned& tuned) {
+  MessageWriter out;
+  out.number(static_cast<uint64_t>(Part::tuned));
+  out.number(tuned.fusion_bytes);
+  out.number(static_cast<uint64_t>(tuned.cycle_time.count()));
+  news_ += out.bytes();
+}
+
 void Negotiator::shutdown(Errc code, std::string_view reason) {
   MessageWriter out;
   out.number(static_cast<uint64_t>(Part::shutdown));
@@ -102,8 +111,18 @@ std::string Negotiator::message() {
 bool Negotiator::take_message(int rank, std::string_view message, base::Micros now) {
   MessageReader in(message);
   while (in.good() && !in.at_end()) {
-    switch (static_cast<Part>(in.number(static_cast<uint64_t>(Part::settings)))) {
+    switch (static_cast<Part>(in.number(static_cast<uint64_t>(Part::tuned)))) {
       case Part::settings: settings_[static_cast<size_t>(rank)] = in.text(); break;
+      case Part::tuned: {
+        const uint64_t fusion_bytes = in.number();
+        const uint64_t cycle_us = in.number(kCycleMost);
+        if (!in.good() || rank != 0) {
+          return false;
+        }
+        options_.fusion_bytes = fusion_bytes;
+        tuned_ = Tuned{fusion_bytes, std::chrono::microseconds(cycle_us)};
+        break;
+      }
       case Part::slots:
         if (!take_slots(rank, in, now)) {
           return false;

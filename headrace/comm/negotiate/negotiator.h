@@ -15,10 +15,12 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/clock.h"
 #include "headrace/base/result.h"
+#include "headrace/comm/negotiate/autotune.h"
 #include "headrace/comm/negotiate/request.h"
 
 namespace headrace::comm {
@@ -73,6 +75,10 @@ class Negotiator {
   /// pending twice.
   void submit(const std::string& name, const std::string& encoded);
   void join();
+  /// All ranks are to use this from the turn of the next message on. Rank 0 of the set alone.
+  void tune(const Tuned& tuned);
+  /// What all ranks use since the last receive(), if that has changed it.
+  std::optional<Tuned> take_tuned() { return std::exchange(tuned_, std::nullopt); }
   /// Ask for the end of all operations on all ranks.
   void shutdown(Errc code, std::string_view reason);
 
@@ -144,7 +150,8 @@ class Negotiator {
 
   const int rank_;
   const std::vector<int> world_ranks_;
-  const NegotiatorOptions options_;
+  NegotiatorOptions options_;  // fusion_bytes changes, on all ranks in the same turn
+  std::optional<Tuned> tuned_;
 
   bool settings_sent_ = false;
   std::vector<std::string> settings_;  // by rank

@@ -432,5 +432,38 @@ TEST_CASE("random orders: every tensor runs exactly once") {
   }
 }
 
+TEST_CASE("what rank 0 tunes counts on all ranks from the same turn on") {
+  Job job(3);
+  Request request;
+  request.shape = {10};
+  const auto submit = [&](const char* name) {
+    for (size_t rank = 0; rank < 3; ++rank) {
+      job[rank].submit(name, encode(request));
+    }
+  };
+  submit("a");
+  submit("b");
+  CHECK(job.turn().size() == 1);  // fused
+  submit("a");
+  submit("b");
+  job[0].tune({.fusion_bytes = 0, .cycle_time = std::chrono::microseconds(7)});
+  CHECK(job[0].has_news());
+  CHECK(job.turn().size() == 2);  // not fused
+  for (size_t rank = 0; rank < 3; ++rank) {
+    CHECK(job[rank].take_tuned() == Tuned{0, std::chrono::microseconds(7)});
+    CHECK(!job[rank].take_tuned());
+  }
+
+  job[1].tune({});
+  std::vector<std::string> messages;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    messages.push_back(job[rank].message());
+  }
+  const std::vector<std::string_view> views(messages.begin(), messages.end());
+  const auto received = job[0].receive(views, {});
+  REQUIRE(!received.ok());
+  CHECK(received.error().code() == Errc::corrupt);  // no other rank may
+}
+
 }  // namespace
 }  // namespace headrace::comm

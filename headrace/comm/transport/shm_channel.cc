@@ -45,9 +45,11 @@ ShmGeometry ShmGeometry::choose(int ranks, size_t small_bytes, size_t chunk_byte
   // than to share the work.
   // Whole lines: the second slot begins where the first ends.
   const size_t share = (size_t{128} << 10) / std::max<size_t>(n, 2);
-  geometry.small_bytes = std::max(kPageBytes, share / kLineBytes * kLineBytes);
+  const size_t sizes = pages(n * sizeof(uint64_t));  // of an all_to_all, for each rank
+  geometry.small_bytes = std::max(sizes, share / kLineBytes * kLineBytes);
   if (small_bytes > 0) {
-    geometry.small_bytes = (small_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+    geometry.small_bytes =
+        std::max(sizes, (small_bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
   }
   if (chunk_bytes > 0) {
     geometry.chunk_bytes = pages(chunk_bytes);

@@ -10,8 +10,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
+#include "headrace/comm/algo/call.h"
 #include "headrace/comm/transport/node_bells.h"
 
 namespace headrace::comm {
@@ -34,6 +36,19 @@ struct ShmGeometry {
 
 /// What a rank says of its operation, for those who find that theirs is another.
 struct Announcement {
+  void write(uint64_t number, Kind what, Op how, Dtype of, int from, uint64_t elements,
+             Wire16 travels, std::string_view called) {
+    sequence = number;
+    count = elements;
+    kind = static_cast<uint8_t>(what);
+    op = static_cast<uint8_t>(how);
+    dtype = static_cast<uint8_t>(of);
+    wire16 = static_cast<uint8_t>(travels);
+    root = from;
+    const size_t letters = called.copy(name, sizeof name - 1);
+    name[letters] = '\0';
+  }
+
   uint64_t sequence;
   uint64_t count;
   uint8_t kind;

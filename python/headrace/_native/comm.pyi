@@ -209,6 +209,8 @@ class Context:
         stall_warn: float = ...,
         stall_fail: float = ...,
         join_active: bool = ...,
+        core: int = ...,
+        autotune: tuple[str, str, int, int, int, bool, bool] | None = ...,
     ) -> NamedSet:
         """
         All ranks call it at the same place: a set of all ranks whose operations have names.

@@ -317,8 +317,10 @@ bool TcpOperation::send(size_t to, size_t stream) {
   }
   Parts parts(kStepBytes);
   parts.add(reinterpret_cast<const std::byte*>(&lane.header) + lane.header_sent, header_left);
-  const size_t end = std::min(ready, run_end(at));
-  if (at < lane.send_contribution) {
+  // With checksums a header is a segment of its own: it is believed before others have come.
+  const bool alone = header_left > 0 && links_.checks();
+  const size_t end = alone ? at : std::min(ready, run_end(at));
+  if (at < std::min(end, lane.send_contribution)) {
     parts.add(plan_.send[to].data + at, std::min(end, lane.send_contribution) - at);
   }
   const std::byte* result = plan_.reduces ? result_to_ : plan_.own.data;

@@ -39,6 +39,7 @@ class TcpLinks {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int streams() const { return streams_; }
+  bool checks() const { return checks_; }
 
   /// Hand bytes to the kernel; how many it took. 0: no room now, or the connection is broken.
   size_t send(int to, std::span<const iovec> parts, int stream = 0);

@@ -96,6 +96,13 @@ its own; gauges end with their process. `headrace flow status RUN --json` shows 
 `metrics.json`. Both give times in seconds, and of a histogram `count`, `sum`, `p50` and `p95`,
 exact to half an octave.
 
+A rank of `headrace run`, torchrun, Slurm or MPI has a board from its first `init` to its end, on
+which it counts `comm.*` and `process.*`; in Python `headrace.metrics.snapshot()` reads it, and
+`headrace run --output-filename DIR` keeps its last numbers in `DIR/rank.N/metrics.json`. Operations
+that end at once may come to the board up to 255 later for each process set. Bytes are those of the
+call's buffers, whatever the algorithm sends; `transport` is `shm` where all ranks of the set share
+memory. `op="negotiation"` is what ranks exchange to agree on what is next.
+
 A resumed run has a new engine, which counts anew, but for `flow.items`: that is always of the whole
 run. Items inside of items count too, but for `flow.item_seconds`. `flow.eta_seconds` takes the mean
 pace since the last item that was taken over from before; it is absent until one has ended.

@@ -338,6 +338,18 @@ hr_comm_code hr_comm_place_of(const hr_comm_context* context, hr_comm_place* pla
   return HR_COMM_OK;
 }
 
+hr_comm_code hr_comm_flight_record(const hr_comm_context* context, const char** text) {
+  return guarded([&]() -> hr_comm_code {
+    if (context == nullptr || text == nullptr) {
+      return failed(wrong("hr_comm_flight_record", "no context, or nowhere to put the text"));
+    }
+    thread_local std::string record;
+    record = context->context->flight_record();
+    *text = record.c_str();
+    return HR_COMM_OK;
+  });
+}
+
 hr_comm_set* hr_comm_world(hr_comm_context* context) {
   return context == nullptr ? nullptr : &context->world;
 }

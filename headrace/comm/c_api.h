@@ -154,6 +154,10 @@ typedef struct hr_comm_place {
 } hr_comm_place;
 HR_API hr_comm_code hr_comm_place_of(const hr_comm_context* context, hr_comm_place* place);
 
+/// The last operations of each process set, as JSON: Context::flight_record() in
+/// headrace/comm/context.h. `text` is valid until the next call of this function on this thread.
+HR_API hr_comm_code hr_comm_flight_record(const hr_comm_context* context, const char** text);
+
 /// The set of all ranks; the context owns it.
 HR_API hr_comm_set* hr_comm_world(hr_comm_context* context);
 /// The ranks of `parent` with the same color, in the order of (key, rank). All ranks of `parent`

@@ -11,6 +11,7 @@
 
 #include "headrace/base/pool.h"
 #include "headrace/base/random.h"
+#include "headrace/comm/flight_watch_internal.h"
 #include "headrace/comm/forks_internal.h"
 #include "headrace/comm/join_network_internal.h"
 #include "headrace/comm/liveness_internal.h"
@@ -32,8 +33,11 @@ struct Context::State {
   NodeBells bells;
   std::shared_ptr<Progress> progress;
   std::shared_ptr<Network> network;  // null for a rank alone
+  std::shared_ptr<CommMetrics> metrics;
+  std::shared_ptr<FlightRecorder> recorder;
   std::unique_ptr<ProcessSet> world;
-  std::unique_ptr<Liveness> liveness;  // last: it calls into the others
+  std::unique_ptr<Liveness> liveness;  // last but one: it calls into the others
+  bool watched = false;                // by FlightWatch
 
   /// Up to what needs all ranks; `meeting` is the first that did.
   static Result<std::unique_ptr<State>> make(const Config& config, const StoreTable& store,
@@ -57,6 +61,11 @@ struct Context::State {
   /// Ranks of the set that share memory with this one, as places among the node's.
   std::vector<int> places_of(const std::vector<int>& world_ranks) const;
   void on_death(int rank);
+  ~State() {
+    if (watched && !mark.forked()) {
+      FlightWatch::instance().remove(recorder.get());
+    }
+  }
 };
 
 namespace {
@@ -189,11 +198,21 @@ Result<std::unique_ptr<ProcessSet>> Context::State::make_set(Means means,
   auto state = std::make_unique<ProcessSet::State>();
   state->id = means.set;
   HR_TRY(auto transport, make_transport(std::move(means), world_ranks, rank));
-  state->queue = std::make_shared<SetQueue>(std::move(transport), state->id, world_ranks, rank);
-  if (network != nullptr) {
-    state->queue->on_failure(
-        [fail = network->mail_failer(), id = state->id](const Error& error) { fail(id, error); });
-  }
+  const bool on_sockets = transport->shared_memory() == nullptr;
+  const auto observer = std::make_shared<SetObserver>(
+      recorder->add(state->id, false, world_ranks, rank), metrics, on_sockets, world_ranks, rank);
+  state->queue =
+      std::make_shared<SetQueue>(std::move(transport), state->id, world_ranks, rank, observer);
+  state->queue->on_failure([fail = network == nullptr ? nullptr : network->mail_failer(),
+                            id = state->id, observer, recorder = recorder](const Error& error) {
+    if (fail != nullptr) {
+      fail(id, error);
+    }
+    // That somebody has closed or aborted a set is no failure to be looked into.
+    if (observer->failed(error) && error.code() != Errc::cancelled && recorder->writes_failures()) {
+      FlightWatch::instance().write_soon(recorder.get(), "failure: " + error.message());
+    }
+  });
   state->progress = progress;
   state->network = network;
   state->world_ranks = std::move(world_ranks);
@@ -268,8 +287,10 @@ Result<NodeMemory> memory_for(const Config& config, const StoreTable& store, con
 /// tells.
 Result<void> first_barrier(const Config& config, const StoreTable& store, ProcessSet& world) {
   constexpr auto kLook = std::chrono::seconds(1);
-  const Work work =
-      world.barrier({.timeout = config.init_timeout, .blocking = true, .blocking_limit = kLook});
+  const Work work = world.barrier({.timeout = config.init_timeout,
+                                   .blocking = true,
+                                   .blocking_limit = kLook,
+                                   .negotiates = true});
   while (!work.done()) {
     if (const auto failed = published_failure(config, store)) {
       return *failed;
@@ -313,6 +334,10 @@ Result<std::unique_ptr<Context::State>> Context::State::make(const Config& confi
                         own_bells ? 0 : topology.local_rank);
   std::byte* channel = memory->data() + bell_bytes(kNodeRanksMax);
   auto progress = std::make_shared<Progress>(bells, spin);
+  auto metrics = std::make_shared<CommMetrics>(config.board, config.world_size, config.generation);
+  auto recorder = std::make_shared<FlightRecorder>(
+      FlightRecorder::Options{config.rank, config.world_size, config.job, config.generation,
+                              config.flight_folder, config.flight_signal});
   auto state = std::unique_ptr<State>(new State{{},
                                                 config,
                                                 topology,
@@ -322,8 +347,14 @@ Result<std::unique_ptr<Context::State>> Context::State::make(const Config& confi
                                                 bells,
                                                 progress,
                                                 nullptr,
+                                                std::move(metrics),
+                                                std::move(recorder),
                                                 nullptr,
                                                 nullptr});
+  if (config.flight_signal || !config.flight_folder.empty()) {
+    FlightWatch::instance().add(state->recorder, config.flight_signal);
+    state->watched = true;
+  }
   std::vector<int> all(static_cast<size_t>(config.world_size));
   std::iota(all.begin(), all.end(), 0);
   State::Means means;
@@ -402,7 +433,7 @@ Result<std::vector<SplitEntry>> exchange(ProcessSet& parent, const SplitEntry& m
   HR_TRY(parent
              .all_gather(ConstBuffer(&mine, sizeof mine, Dtype::u8),
                          Buffer{all.data(), sizeof(SplitEntry) * all.size(), Dtype::u8},
-                         {.name = "split", .blocking = true})
+                         {.name = "split", .blocking = true, .negotiates = true})
              .wait());
   return all;
 }
@@ -490,6 +521,13 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
   }
   return state.make_set(std::move(means), std::move(world_ranks), rank);
 }
+
+const std::shared_ptr<FlightRecorder>& Context::flight_recorder() const { return state_->recorder; }
+const std::shared_ptr<CommMetrics>& Context::metrics() const { return state_->metrics; }
+
+std::string Context::flight_record() const { return state_->recorder->text("asked for"); }
+
+void Context::flush_metrics() const { state_->progress->flush_metrics(); }
 
 void Context::fail(const Error& error) {
   if (!state_->mark.forked()) {

@@ -11,13 +11,18 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/base/board.h"
 #include "headrace/base/export.h"
+#include "headrace/base/file.h"
 #include "headrace/base/result.h"
 #include "headrace/comm/process_set.h"
 #include "headrace/comm/store_table.h"
 #include "headrace/wire/secret.h"
 
 namespace headrace::comm {
+
+class CommMetrics;
+class FlightRecorder;
 
 /// What carries tensors. `automatic`: shared memory between ranks of a node, TCP between nodes.
 enum class Transport : uint8_t { automatic, shm, tcp };
@@ -31,8 +36,8 @@ struct PortRange {
   uint16_t last = 0;
 };
 
-/// Who this process is and how it takes part. All but `rank`, `iface`, `ports`, `spin` and `node`
-/// must be equal on all ranks.
+/// Who this process is and how it takes part. All but `rank`, `iface`, `ports`, `spin`, `node`,
+/// `board` and `flight_*` must be equal on all ranks.
 struct Config {
   int rank = 0;
   int world_size = 1;
@@ -60,6 +65,12 @@ struct Config {
   /// Of the job: who does not know it is turned away. Without one, rank 0 makes one for this
   /// membership and hands it out through the store, which is as safe as the store is.
   std::shared_ptr<const wire::Secret> secret = {};
+  std::shared_ptr<base::Board> board = {};  ///< comm.* is counted on it; none: nowhere
+  /// Of the flight recorder: where a failure, and SIGUSR2 with `flight_signal`, writes it to.
+  /// Without a folder failures write nothing, and the signal writes to the working folder. That
+  /// signal is only taken while its disposition is the default.
+  base::Path flight_folder = {};
+  bool flight_signal = false;
   /// Ranks that say the same here count as those of one node; empty: what the kernel says. For
   /// ranks that could share memory and shall not, and for tests.
   std::string node = {};
@@ -106,8 +117,19 @@ class HR_API Context {
   /// ranks of `parent` call it at the same place among its operations. A negative color gets none.
   Result<std::unique_ptr<ProcessSet>> split(ProcessSet& parent, int color, int key);
 
+  /// The last 1024 operations of each process set, as JSON: which, since when, how far, and which
+  /// rank they wait for. At any time, on any thread. docs/internals/comm.md has its members.
+  std::string flight_record() const;
+  /// Bring the counters on the board up to date: of operations that ended at once up to 255 of each
+  /// set may be missing there otherwise.
+  void flush_metrics() const;
+
   /// End all operations of all sets, here and on all ranks, with this error.
   void fail(const Error& error);
+
+  /// For layers on top that record and count what they do themselves.
+  const std::shared_ptr<FlightRecorder>& flight_recorder() const;
+  const std::shared_ptr<CommMetrics>& metrics() const;
 
  private:
   std::unique_ptr<State> state_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "headrace/base/export.h"
+#include "headrace/base/json.h"
 #include "headrace/base/result.h"
 #include "headrace/comm/context.h"
 #include "headrace/wire/endpoint.h"
@@ -80,6 +81,15 @@ struct Joined {
   Place place;
   JobEnvironment environment;
 };
+
+/// For ranks that are processes: count on this process's board, which is made at the first call,
+/// and take SIGUSR2 for the flight recorder. Where no board can be made that is one warning.
+HR_API void observe_process(Config* config);
+/// What the board of this process says, by name, times in seconds, as base::board_values has it;
+/// empty when it has none.
+HR_API Json process_metrics();
+/// Context::flight_record() of each membership of this process that observe_process was asked for.
+HR_API std::vector<std::string> flight_records();
 
 /// Become a rank of the job that the environment names. Repeatable: the n-th call with the same
 /// `ranks` meets the n-th of the others. Errors: of read_job_environment, of Context::init

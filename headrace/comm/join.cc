@@ -166,6 +166,7 @@ Result<Joined> join_job(const JoinOptions& options) {
   HR_TRY(Config config, config_of(environment, options));
   HR_TRY(read_settings(base::whole_environment(), &config));
   config.generation = Process::instance().next_generation(config.job);
+  observe_process(&config);
   Joined joined;
   if (environment.size == 1 || (config.world_size == 1 && environment.starter == Starter::nobody)) {
     std::map<std::string, std::string> values;

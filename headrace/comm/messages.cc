@@ -48,11 +48,15 @@ Result<void> check_rank(const WorkState& work, int other, int self, int ranks, i
   return {};
 }
 
-MailDone completion(const std::shared_ptr<WorkState>& work, std::vector<int> world_ranks) {
-  return [work, ranks = std::move(world_ranks)](const Result<void>& how, int world_rank) {
+MailDone completion(const std::shared_ptr<WorkState>& work, std::shared_ptr<SetQueue> queue) {
+  return [work, queue = std::move(queue)](const Result<void>& how, int world_rank) {
+    const auto ranks = queue->world_ranks();
     const auto found = std::find(ranks.begin(), ranks.end(), world_rank);
     if (how.ok() && work->call.kind == Kind::recv) {
       work->source.store(static_cast<int>(found - ranks.begin()), std::memory_order_release);
+    }
+    if (how.ok()) {
+      queue->observer().moved_mail(work->call);
     }
     work->complete(how);
   };
@@ -127,7 +131,7 @@ Work ProcessSet::send(ConstBuffer in, int dst, int tag, const Options& options) 
                          .bytes = in.size_bytes(),
                          .deadline = work->deadline,
                          .what = text_of(work->call, tag),
-                         .done = completion(work, state_->world_ranks),
+                         .done = completion(work, state_->queue),
                          .hopeless = hopeless_without(state_->queue, state_->progress,
                                                       state_->network.get(), {dst})});
   return waited(std::move(work), options.blocking);
@@ -160,7 +164,7 @@ Work ProcessSet::recv(Buffer out, int src, int tag, const Options& options) {
        .bytes = out.size_bytes(),
        .deadline = work->deadline,
        .what = text_of(work->call, tag),
-       .done = completion(work, state_->world_ranks),
+       .done = completion(work, state_->queue),
        .hopeless = hopeless_without(state_->queue, state_->progress, state_->network.get(),
                                     std::move(others))});
   return waited(std::move(work), options.blocking);

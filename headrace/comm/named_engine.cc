@@ -56,10 +56,15 @@ std::string settings_text(const NamedOptions& options) {
 }  // namespace
 
 NamedSet::State::State(Context& context_in, std::unique_ptr<ProcessSet> set_in,
-                       const NamedOptions& options_in)
+                       const NamedOptions& options_in, std::shared_ptr<FlightRecorder> recorder,
+                       std::shared_ptr<CommMetrics> metrics_in)
     : context(context_in),
       set(std::move(set_in)),
       options(options_in),
+      metrics(std::move(metrics_in)),
+      flight(recorder->add(set->id(), true,
+                           std::vector<int>(set->world_ranks().begin(), set->world_ranks().end()),
+                           set->rank())),
       doorbell(std::make_shared<Doorbell>(*set)),
       negotiator(set->rank(),
                  std::vector<int>(set->world_ranks().begin(), set->world_ranks().end()),
@@ -122,8 +127,10 @@ void NamedSet::State::run() {
     const bool drowsy = !has_incoming;
     is_drowsy = drowsy;
     if (!is_due() && !set->called()) {
+      const Wait wait = begin_wait();
       // What comes in before this thread is seen to sleep changes how long it may.
       set->wait_called(nap_time(), [this, drowsy] { return is_due() || (drowsy && has_incoming); });
+      end_wait(wait);
     }
     is_drowsy = false;
     if (stop) {
@@ -203,7 +210,8 @@ Result<std::vector<Response>> NamedSet::State::exchange(const std::string& messa
   ours.bytes = message.size();
   std::copy_n(message.begin(), std::min(message.size(), ours.head.size()), ours.head.begin());
   std::vector<Opening> openings(ranks);
-  const Options how = {.name = "negotiation", .blocking = true, .blocking_limit = kDriveMost};
+  const Options how = {
+      .name = "negotiation", .blocking = true, .blocking_limit = kDriveMost, .negotiates = true};
   set->call_others();
   HR_TRY(finish(set->all_gather(ConstBuffer(&ours, sizeof ours, Dtype::u8),
                                 Buffer{openings.data(), sizeof(Opening) * ranks, Dtype::u8}, how),
@@ -303,7 +311,9 @@ void NamedSet::State::end(const Error& error) {
       all.push_back(std::exchange(joining, nullptr));
     }
   }
+  flight->set_failure(error);
   for (const NamedPending& one : all) {
+    record_ended(*one, false);
     one->complete(error);
   }
   has_ended = 1;

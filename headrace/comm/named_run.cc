@@ -142,6 +142,7 @@ Result<void> NamedSet::State::run_response(const Response& response) {
     case Response::What::fail:
       for (const ReadyTensor& tensor : response.tensors) {
         if (const auto ours = take_pending(tensor->name)) {
+          record_ended(*ours, false);
           ours->complete(*response.error);
         }
       }
@@ -152,6 +153,7 @@ Result<void> NamedSet::State::run_response(const Response& response) {
   for (const ReadyTensor& tensor : response.tensors) {
     ours.push_back(take_pending(tensor->name));
   }
+  record_started(ours);
   Result<void> good;
   if (response.tensors.size() == 1) {
     trace.activity(response, transfer_name(response.tensors.front()->any().kind));
@@ -163,8 +165,10 @@ Result<void> NamedSet::State::run_response(const Response& response) {
   } else if (ours.front() != nullptr) {
     good = run_one(response.tensors.front(), *ours.front());
   }
+  set->flush_metrics();
   for (const NamedPending& one : ours) {
     if (one != nullptr) {
+      record_ended(*one, good.ok());
       one->complete(good);
     }
   }

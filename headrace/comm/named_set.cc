@@ -145,7 +145,8 @@ std::unique_ptr<ProcessSet> NamedWork::take_new_set() const { return std::move(s
 
 std::unique_ptr<NamedSet> NamedSet::make(Context& context, std::unique_ptr<ProcessSet> set,
                                          const NamedOptions& options) {
-  return std::make_unique<NamedSet>(std::make_unique<State>(context, std::move(set), options));
+  return std::make_unique<NamedSet>(std::make_unique<State>(
+      context, std::move(set), options, context.flight_recorder(), context.metrics()));
 }
 
 NamedSet::NamedSet(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -267,6 +268,7 @@ Result<std::vector<NamedWork>> NamedSet::State::push(std::vector<NamedCall> call
         state->complete(*ended);
         continue;
       }
+      record_submitted(*state);
       if (incoming.empty()) {
         oldest = base::system_clock().monotonic();
       }

@@ -11,6 +11,8 @@
 
 #include "headrace/base/clock.h"
 #include "headrace/base/thread.h"
+#include "headrace/comm/comm_metrics_internal.h"
+#include "headrace/comm/flight_recorder_internal.h"
 #include "headrace/comm/forks_internal.h"
 #include "headrace/comm/named_set.h"
 #include "headrace/comm/named_trace_internal.h"
@@ -43,6 +45,7 @@ class Doorbell {
 struct NamedState {
   NamedCall call;
   std::shared_ptr<Doorbell> doorbell;
+  std::optional<uint64_t> number;  ///< in the flight recorder
   const ForkMark mark;
   std::atomic<uint32_t> status = 0;
 
@@ -65,8 +68,23 @@ inline constexpr std::chrono::seconds kDriveMost{10};
 using NamedPending = std::shared_ptr<NamedState>;
 
 struct NamedSet::State {
-  State(Context& context_in, std::unique_ptr<ProcessSet> set_in, const NamedOptions& options_in);
+  State(Context& context_in, std::unique_ptr<ProcessSet> set_in, const NamedOptions& options_in,
+        std::shared_ptr<FlightRecorder> recorder, std::shared_ptr<CommMetrics> metrics_in);
   ~State();
+
+  // ---- what others see of it ----
+  void record_submitted(NamedState& state);
+  void record_started(const std::vector<NamedPending>& ours);
+  void record_ended(const NamedState& state, bool good);
+  /// Around a sleep until another rank has something to say. It counts as waiting if somebody waits
+  /// for a work meanwhile.
+  struct Wait {
+    size_t kind = 0;
+    int world_rank = -1;
+    base::Micros since{};  // zero: nobody
+  };
+  Wait begin_wait() HR_EXCLUDES(mutex);
+  void end_wait(const Wait& wait) const;
 
   /// Put them among the pending ones, all or none.
   Result<std::vector<NamedWork>> push(std::vector<NamedCall> calls) HR_EXCLUDES(mutex);
@@ -108,6 +126,8 @@ struct NamedSet::State {
   Context& context;
   std::unique_ptr<ProcessSet> set;
   const NamedOptions options;
+  const std::shared_ptr<CommMetrics> metrics;
+  const std::shared_ptr<SetFlight> flight;
   std::shared_ptr<Doorbell> doorbell;
 
   base::Mutex mutex;  // leaf

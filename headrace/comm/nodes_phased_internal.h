@@ -14,6 +14,7 @@ class NodesTransport::Phased : public Operation {
  public:
   Phased(const Call& call, NodesTransport& nodes) : call_(call), nodes_(nodes) {}
   Step step() override;
+  Algorithm algorithm() const override { return Algorithm::nodes; }
 
  protected:
   /// Start the phase of that number; null: this rank has no part in it. False: there is none.

@@ -112,6 +112,7 @@ ProcessSet::~ProcessSet() {
 }
 
 int ProcessSet::rank() const { return state_->rank; }
+uint64_t ProcessSet::id() const { return state_->id; }
 int ProcessSet::size() const { return static_cast<int>(state_->world_ranks.size()); }
 std::span<const int> ProcessSet::world_ranks() const { return state_->world_ranks; }
 
@@ -135,6 +136,7 @@ Work ProcessSet::State::submit(Call&& call, const Options& options) {
   if (!options.name.empty()) {
     call.name = options.name;
   }
+  call.negotiates = options.negotiates;
   call.prescale = options.prescale;
   call.postscale = options.postscale;
   if (call.op == Op::average) {
@@ -380,6 +382,7 @@ bool ProcessSet::called() const { return state_->queue->called(); }
 void ProcessSet::wait_called(std::chrono::microseconds most, const std::function<bool()>& stop) {
   state_->queue->wait_called(most, stop);
 }
+void ProcessSet::flush_metrics() const { state_->queue->observer().flush(); }
 void ProcessSet::wake() const { state_->queue->wake(); }
 int ProcessSet::waits_for() const { return state_->queue->waits_for(); }
 std::optional<Error> ProcessSet::failure() const { return state_->queue->failure(); }

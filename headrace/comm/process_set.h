@@ -32,6 +32,8 @@ struct Options {
   bool blocking = false;
   /// `blocking` for this long at most; what is not done by then goes on without this thread.
   std::optional<std::chrono::milliseconds> blocking_limit = {};
+  /// Not the user's: ranks that agree on what to do. Metrics count it apart.
+  bool negotiates = false;
 };
 
 /// An ordered subset of the ranks with operations of its own. All its ranks submit the same
@@ -52,6 +54,7 @@ class HR_API ProcessSet {
   int rank() const;  ///< this process among `world_ranks()`
   int size() const;
   std::span<const int> world_ranks() const;
+  uint64_t id() const;  ///< the same on all ranks, of this set alone
 
   /// out = op over all contributions, on all ranks. `in` and `out` are the same or do not overlap.
   Work all_reduce(ConstBuffer in, Buffer out, Op op, const Options& options = {});
@@ -94,6 +97,8 @@ class HR_API ProcessSet {
   /// once before, when a wake() would already be noticed; it must not ask called().
   void wait_called(std::chrono::microseconds most, const std::function<bool()>& stop);
   void wake() const;
+  /// As Context::flush_metrics(), of this set.
+  void flush_metrics() const;
   /// The rank of this set that the operation under way waits for, or did last; -1: none.
   int waits_for() const;
   /// What all operations of this set end with, once it has failed or a rank has closed it.

@@ -61,6 +61,12 @@ std::vector<std::shared_ptr<SetQueue>> Progress::queues() {
   return queues_;
 }
 
+void Progress::flush_metrics() {
+  for (const auto& queue : queues()) {
+    queue->observer().flush();
+  }
+}
+
 void Progress::fail_sets_of(int world_rank, const Error& error) {
   if (world_rank >= 0) {
     base::MutexLock lock(mutex_);
@@ -108,6 +114,7 @@ Progress::Round Progress::round(bool before_sleep) {
     const Step step = queue->step();
     if (step == Step::stuck) {
       if (before_sleep) {
+        queue->note_stuck();
         queue->look_for_failure();
         queue->ring_bell_once();
       }

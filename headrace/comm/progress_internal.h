@@ -25,6 +25,8 @@ class Progress {
   void remove(const SetQueue* queue) HR_EXCLUDES(mutex_);
   /// There is work that nobody drives.
   void notify();
+  /// Bring the counters of all sets up to date.
+  void flush_metrics() HR_EXCLUDES(mutex_);
   /// End everything under way with `error`.
   void fail_all(const Error& error) HR_EXCLUDES(mutex_) { fail_sets_of(-1, error); }
   /// The same for the sets that this rank of the world is in; -1: all.

@@ -29,6 +29,7 @@ bool SetQueue::push(const std::shared_ptr<WorkState>& work) {
       const uint64_t queued = queued_.load(std::memory_order_relaxed);
       work->sequence = queued + direct_.load(std::memory_order_relaxed);
       queued_.store(queued + 1, std::memory_order_relaxed);
+      observer_->submitted(*work);
       queue_.push_back(work);
       pending_.store(static_cast<uint32_t>(queue_.size()), std::memory_order_release);
     }
@@ -49,6 +50,7 @@ void SetQueue::end_first() {
   operation_.reset();
   closed_seen_ = -1;
   const auto work = std::exchange(current_, nullptr);
+  observer_->ended(*work, FlightState::done);
   {
     base::MutexLock lock(mutex_);
     queue_.pop_front();
@@ -121,6 +123,10 @@ std::optional<Error> SetQueue::failed() {
 }
 
 void SetQueue::end_all() {
+  if (operation_ != nullptr && current_ != nullptr) {
+    observer_->stuck(*current_, operation_->missing());  // when it failed
+    observer_->moved(*current_);
+  }
   operation_.reset();
   current_.reset();
   std::deque<std::shared_ptr<WorkState>> ended;
@@ -132,6 +138,7 @@ void SetQueue::end_all() {
     pending_.store(0, std::memory_order_release);
   }
   for (const auto& work : ended) {
+    observer_->ended(*work, FlightState::failed);
     work->complete(*cause);
   }
 }
@@ -147,8 +154,12 @@ Step SetQueue::step() {
       return Step::done;
     }
     operation_ = start_operation(*transport_, current_->call, scratch_);
+    observer_->started(*current_, operation_->algorithm());
   }
   const Step step = operation_->step();
+  if (step != Step::stuck) {
+    observer_->moved(*current_);
+  }
   if (step == Step::done) {
     end_first();
     return Step::moved;
@@ -176,7 +187,11 @@ SetQueue::Now SetQueue::try_at_once(const QuickReduce& what, SpinBudget spin, ui
   }
   sequence = take_number();
   const auto looks = static_cast<int>(spin.crowded ? 0 : std::min(kLooksMost, spin.turns));
-  return try_quick(what, shared->channel(), shared->state(), looks) ? Now::ended : Now::begun;
+  if (!try_quick(what, shared->channel(), shared->state(), looks)) {
+    return Now::begun;
+  }
+  observer_->ended_at_once(what, sequence, what.count * dtype_bytes(what.dtype));
+  return Now::ended;
 }
 
 uint64_t SetQueue::take_number() {
@@ -208,12 +223,14 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
     now = operation.step();
   }
   if (now == Step::done) {
+    observer_->ended_at_once(call, sequence, *bytes, operation.algorithm());
     return Now::ended;
   }
   late = std::make_shared<WorkState>();
   late->call = std::move(call);
   late->deadline = base::Deadline::in(timeout);
   late->sequence = sequence;
+  observer_->begun_late(*late, operation.algorithm());
   current_ = late;
   auto moved = std::make_unique<ShmSmall>(operation);
   moved->set_call(late->call);
@@ -229,6 +246,12 @@ SetQueue::Now SetQueue::try_now(Call& call, SpinBudget spin, std::chrono::micros
     end_all();
   }
   return Now::begun;
+}
+
+void SetQueue::note_stuck() {
+  if (current_ != nullptr) {
+    observer_->stuck(*current_, operation_->missing());
+  }
 }
 
 void SetQueue::ring_ended() const { transport_->shared_memory()->channel().ring_others(Fence::no); }
@@ -268,8 +291,8 @@ std::optional<Error> SetQueue::failure_of_current() {
     }
   }
   if (work.deadline.passed()) {
-    return Error{Errc::timeout,
-                 fmt::format("{} reached its time limit: waited for rank {}", text(), missing)};
+    return Error{Errc::timeout, fmt::format("{} reached its time limit: waited for rank {}{}",
+                                            text(), missing, observer_->advice())};
   }
   return std::nullopt;
 }
@@ -312,6 +335,7 @@ void SetQueue::run(const WorkState& work, base::Deadline deadline, SpinBudget sp
         if (current_ != nullptr) {
           most = std::min(most, current_->deadline.left());
         }
+        note_stuck();
         transport_->doze(ticket, most);
       }
       transport_->end_sleep();

@@ -17,6 +17,7 @@
 #include "headrace/base/thread.h"
 #include "headrace/comm/algo/shm_quick_internal.h"
 #include "headrace/comm/patience.h"
+#include "headrace/comm/set_observer_internal.h"
 #include "headrace/comm/set_transport_internal.h"
 #include "headrace/comm/work_internal.h"
 
@@ -49,14 +50,16 @@ class HR_CAPABILITY("mutex") TryMutex {
 class SetQueue {
  public:
   SetQueue(std::unique_ptr<SetTransport> transport, uint64_t id, std::vector<int> world_ranks,
-           int rank)
+           int rank, std::shared_ptr<SetObserver> observer)
       : transport_(std::move(transport)),
         id_(id),
         world_ranks_(std::move(world_ranks)),
-        rank_(rank) {}
+        rank_(rank),
+        observer_(std::move(observer)) {}
 
   uint64_t id() const { return id_; }
 
+  SetObserver& observer() const { return *observer_; }
   bool closed(int rank) const { return transport_->closed(rank); }
   std::span<const int> world_ranks() const { return world_ranks_; }
 
@@ -72,6 +75,8 @@ class SetQueue {
   Step step() HR_REQUIRES(driving_);
   /// Before sleeping: end what is over its deadline, or whose set has failed elsewhere.
   void look_for_failure() HR_REQUIRES(driving_);
+  /// Before sleeping for it, and after: the operation under way waits for another rank.
+  void note_stuck() HR_REQUIRES(driving_);
   /// Nothing is under way here, and another rank is known to be in the next operation.
   bool next_begun() HR_REQUIRES(driving_) { return idle() && transport_->next_begun(); }
   /// Before sleeping at the node's bell: see that it rings when this set can go on.
@@ -135,6 +140,7 @@ class SetQueue {
   const uint64_t id_;
   const std::vector<int> world_ranks_;
   const int rank_;
+  const std::shared_ptr<SetObserver> observer_;
   std::function<void(const Error&)> on_failure_;
   std::atomic<uint32_t> pending_ = 0;  // size of queue_
   std::atomic<int> waits_for_ = -1;    // by the operation under way, when a thread last slept

@@ -141,6 +141,11 @@ constexpr Setting kSettings[] = {
        return Result<void>();
      }},
     {"TRANSPORT", read_transport},
+    {"FLIGHT_DIR",
+     [](const Given& given, Config* config) {
+       config->flight_folder = given.value;
+       return Result<void>();
+     }},
     {"STREAMS", read_streams},
     {"WIRE16", read_wire16},
     {"CRC", read_crc},

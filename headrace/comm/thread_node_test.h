@@ -65,7 +65,10 @@ class ThreadNode {
         std::make_unique<ShmTransport>(
             base::ShmMapping(),
             ShmChannel(memories_[static_cast<size_t>(index)].data(), geometry_, rank, bells, all)),
-        static_cast<uint64_t>(index), all, rank);
+        static_cast<uint64_t>(index), all, rank,
+        std::make_shared<SetObserver>(std::make_shared<SetFlight>(0, false, all, rank),
+                                      std::make_shared<CommMetrics>(nullptr, ranks_, 0), false, all,
+                                      rank));
     state->progress = progress;
     state->world_ranks = all;
     state->rank = rank;

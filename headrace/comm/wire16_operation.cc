@@ -32,6 +32,8 @@ class Wire16Operation : public Operation {
                    : call.count;
   }
 
+  Algorithm algorithm() const override { return inner_->algorithm(); }
+
   Step step() override {
     const Step step = inner_->step();
     missing_ = inner_->missing();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "headrace/base/board_folder.h"
+#include "headrace/base/board_values.h"
 #include "headrace/base/log.h"
 #include "headrace/base/metric_names.h"
 #include "headrace/flow/metrics.h"
@@ -45,46 +46,10 @@ std::string label(std::string_view name, std::string_view value) {
   return fmt::format("{}=\"{}\"", name, value);
 }
 
-/// The value below which this part of the observations lies, in steps.
-double quantile(const BoardSnapshot::Metric& metric, double part) {
-  const double wanted = part * static_cast<double>(metric.count);
-  double below = 0.0;
-  for (int i = 0; i < base::Histogram::kBuckets; ++i) {
-    const auto here = static_cast<double>(metric.buckets[static_cast<size_t>(i)]);
-    if (here > 0.0 && below + here >= wanted) {
-      const double from = i == 0 ? 0.0 : base::Histogram::upper_bound(i - 1);
-      const double to = i == base::Histogram::kBuckets - 1 ? from : base::Histogram::upper_bound(i);
-      return from + (to - from) * (wanted - below) / here;
-    }
-    below += here;
-  }
-  return 0.0;
-}
-
-Json value_of(const BoardSnapshot::Metric& metric) {
-  switch (metric.type) {
-    case base::MetricType::gauge: return metric.value;
-    case base::MetricType::counter:
-      return metric.unit == "seconds" ? Json(static_cast<double>(metric.count) / 1e9)
-                                      : Json(static_cast<int64_t>(metric.count));
-    case base::MetricType::histogram: break;
-  }
-  const double step = metric.unit == "seconds" ? 1e-6 : metric.unit == "ratio" ? 1e-3 : 1.0;
-  return Json::object({{"count", static_cast<int64_t>(metric.count)},
-                       {"sum", metric.value * step},
-                       {"p50", quantile(metric, 0.5) * step},
-                       {"p95", quantile(metric, 0.95) * step}});
-}
-
 Json document(const BoardSnapshot& all, bool live) {
-  Json values = Json::object();
-  for (const BoardSnapshot::Metric& metric : all.metrics) {
-    values.set(metric.labels.empty() ? metric.name : metric.name + "{" + metric.labels + "}",
-               value_of(metric));
-  }
   return Json::object({{"at", base::utc_text(base::system_clock().wall(), 3)},
                        {"live", live},
-                       {"values", std::move(values)}});
+                       {"values", base::board_values(all)}});
 }
 
 base::Path kept_path(const base::Path& run_folder) { return run_folder / "metrics.json"; }

@@ -177,7 +177,7 @@ Result<void> Session::start(const AgentStart& order) {
                       .folder = order.folder,
                       .cores = shares[i].cores});
   }
-  HR_TRY(ranks_, LocalRanks::make());
+  HR_TRY(ranks_, LocalRanks::make(order.job));
   base::log_info(fmt::format("agent: {} ranks for {}", starts.size(), channel_->peer()));
   return ranks_->start(std::move(starts));
 }

@@ -138,7 +138,8 @@ Json json_of(const RankEnd& end) {
                        {"signal", end.signal},
                        {"ok", end.ok},
                        {"text", hex(end.text)},
-                       {"wall_ms", end.wall_ms}});
+                       {"wall_ms", end.wall_ms},
+                       {"metrics", hex(end.metrics)}});
 }
 
 Json json_of(const Error& error) {
@@ -200,6 +201,9 @@ Result<RankEnd> parse_end(std::string_view payload) {
     return corrupt("an end");
   }
   HR_TRY(end.text, unhex(*text));
+  if (const Json* metrics = json.find("metrics")) {
+    HR_TRY(end.metrics, unhex(*metrics));
+  }
   return end;
 }
 

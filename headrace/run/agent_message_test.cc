@@ -24,13 +24,20 @@ TEST_CASE("messages of agents come back as they went") {
   REQUIRE(back->ranks.size() == 2);
   CHECK(back->ranks[0].variables == start.ranks[0].variables);
 
-  const RankEnd end = {
-      .rank = 5, .pid = 6, .code = -1, .signal = 9, .ok = false, .text = "SIGKILL", .wall_ms = 7};
+  const RankEnd end = {.rank = 5,
+                       .pid = 6,
+                       .code = -1,
+                       .signal = 9,
+                       .ok = false,
+                       .text = "SIGKILL",
+                       .wall_ms = 7,
+                       .metrics = "{\"a\": 1}"};
   const auto end_back = parse_end(json_of(end).dump());
   REQUIRE(end_back.ok());
   CHECK(end_back->rank == 5);
   CHECK(end_back->signal == 9);
   CHECK(end_back->text == "SIGKILL");
+  CHECK(end_back->metrics == end.metrics);
 
   const auto welcome =
       parse_welcome(json_of({.version = "1", .host = "h", .free_port = 20000}).dump());

@@ -38,6 +38,8 @@ namespace {
 using base::Micros;
 
 constexpr Millis kGrace{5000};
+// For ranks that learn of another one's end, and are to write what they did last.
+constexpr Millis kFlightTime{1000};
 // A try to reach an agent, between two looks for an interrupt: it begins short, and need not be
 // longer than the agent waits for a launcher to prove itself.
 constexpr Millis kTryFirst{1000};
@@ -82,6 +84,7 @@ class Job {
   void pump();
   void on_end(const RankEnd& end);
   void stop(std::string_view reason);
+  bool others_had_time();
   bool any_running() const;
   void drain();
   void look_for_cause();
@@ -110,6 +113,7 @@ class Job {
   std::optional<Error> lost_host_;
   int stopped_by_us_ = 0;
   std::optional<base::Deadline> give_up_;
+  std::optional<base::Deadline> stop_at_;  // since the first failure
   bool interrupted_ = false;
   bool owner_gone_ = false;
 };
@@ -404,7 +408,7 @@ Result<void> Job::start_local() {
   }
   say(fmt::format("starting {} ranks here; store at {}, MASTER_PORT {}", starts.size(), facts.store,
                   facts.master_port));
-  HR_TRY(auto local, LocalRanks::make());
+  HR_TRY(auto local, LocalRanks::make(id_));
   hosts_.push_back(std::move(local));
   return hosts_.back()->start(std::move(starts));
 }
@@ -457,6 +461,9 @@ void Job::stop(std::string_view reason) {
 
 void Job::on_end(const RankEnd& end) {
   output_->finish(end.rank);
+  if (!end.metrics.empty()) {
+    output_->keep(end.rank, "metrics.json", end.metrics);
+  }
   say(fmt::format("rank {} (process {}) ended with {} after {:.1f} s", end.rank, end.pid, end.text,
                   static_cast<double>(end.wall_ms) / 1e3));
   if (end.ok && !first_failure_) {
@@ -511,14 +518,25 @@ void Job::wait_for_events() {
     add(options_.owner_fd, POLLIN);
   }
   add(queue_.waiting_fd(), POLLOUT);
-  if (give_up_) {
-    limit = std::min(limit, std::chrono::duration_cast<Millis>(give_up_->left()) + Millis(1));
+  for (const auto& until : {give_up_, give_up_ ? std::nullopt : stop_at_}) {
+    if (until) {
+      limit = std::min(limit, std::chrono::duration_cast<Millis>(until->left()) + Millis(1));
+    }
   }
   ::poll(fds.data(), fds.size(), static_cast<int>(limit.count()));
   for (const pollfd& fd : fds) {
     interrupted_ = interrupted_ || (fd.fd == options_.interrupt_fd && fd.revents != 0);
     owner_gone_ = owner_gone_ || (fd.fd == options_.owner_fd && fd.revents != 0);
   }
+}
+
+/// The others write what they did last before they are told to end, where the user wants to know.
+bool Job::others_had_time() {
+  if (!stop_at_) {
+    const bool writes = base::environment("HEADRACE_COMM_FLIGHT_DIR").has_value();
+    stop_at_ = base::Deadline::in(writes ? kFlightTime : Millis{});
+  }
+  return stop_at_->passed();
 }
 
 void Job::loop() {
@@ -533,7 +551,7 @@ void Job::loop() {
     if (lost_host_) {
       stop(lost_host_->message());
     }
-    if (first_failure_) {
+    if (first_failure_ && others_had_time()) {
       stop(fmt::format("rank {} ended with {}", first_failure_->rank, first_failure_->text));
     }
     if (give_up_ && give_up_->passed()) {

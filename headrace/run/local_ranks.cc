@@ -3,9 +3,16 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <limits>
 #include <utility>
+
+#include "headrace/base/board.h"
+#include "headrace/base/board_folder.h"
+#include "headrace/base/board_values.h"
 
 namespace headrace::run {
 
@@ -20,9 +27,40 @@ void suggest_python(const std::string& program, Error* error) {
 
 }  // namespace
 
-Result<std::unique_ptr<LocalRanks>> LocalRanks::make() {
+LocalRanks::Boards::~Boards() {
+  if (!folder.empty()) {
+    base::remove_dead_boards(folder);
+  }
+}
+
+LocalRanks::LocalRanks(proc::Supervisor supervisor, std::string_view job)
+    : supervisor_(std::move(supervisor)) {
+  const bool is_plain = !job.empty() && std::all_of(job.begin(), job.end(), [](unsigned char one) {
+    return std::isalnum(one) != 0;
+  });
+  if (is_plain) {
+    boards_.folder = base::board_folder(job);
+  }
+}
+
+Result<std::unique_ptr<LocalRanks>> LocalRanks::make(std::string_view job) {
   HR_TRY(auto supervisor, proc::Supervisor::make());
-  return std::unique_ptr<LocalRanks>(new LocalRanks(std::move(supervisor)));
+  return std::unique_ptr<LocalRanks>(new LocalRanks(std::move(supervisor), job));
+}
+
+/// Of a rank that has ended. Its process may have been another one than the one we started.
+std::string LocalRanks::take_metrics(int rank) const {
+  base::BoardSnapshot all;
+  if (!boards_.folder.empty()) {
+    for (const base::Path& path : base::boards_in(boards_.folder)) {
+      const auto one = base::read_board_file(path);
+      if (one.ok() && one->rank == rank && !base::board_is_alive(path)) {
+        base::add_board(&all, *one);
+        ::unlink(path.c_str());
+      }
+    }
+  }
+  return all.metrics.empty() ? "" : base::board_values(all).dump(2) + "\n";
 }
 
 Result<void> LocalRanks::start(std::vector<RankStart> ranks) {
@@ -68,7 +106,8 @@ Result<void> LocalRanks::pump(const RankEvents& events, bool want_output) {
                          .signal = exit.signal,
                          .ok = exit.ok(),
                          .text = exit.text(),
-                         .wall_ms = exit.wall.count()};
+                         .wall_ms = exit.wall.count(),
+                         .metrics = take_metrics(it->second)};
     ranks_.erase(it);
     events.on_end(end);
   }

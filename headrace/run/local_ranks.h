@@ -4,9 +4,11 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "headrace/base/file.h"
 #include "headrace/proc/supervisor.h"
 #include "headrace/run/rank_host.h"
 
@@ -15,7 +17,7 @@ namespace headrace::run {
 /// Not thread-safe; the thread that calls start() must live as long as the ranks do.
 class HR_API LocalRanks final : public RankHost {
  public:
-  static Result<std::unique_ptr<LocalRanks>> make();
+  static Result<std::unique_ptr<LocalRanks>> make(std::string_view job);
   Result<void> start(std::vector<RankStart> ranks) override;
   int event_fd() const override;
   short wanted_events() const override;
@@ -26,7 +28,15 @@ class HR_API LocalRanks final : public RankHost {
   Millis pump_within() const override;
 
  private:
-  explicit LocalRanks(proc::Supervisor supervisor) : supervisor_(std::move(supervisor)) {}
+  /// The job's boards, which its ranks leave there for us. Removed when no rank is left.
+  struct Boards {
+    base::Path folder;  // empty: the job's name is none for a folder
+    ~Boards();
+  };
+  LocalRanks(proc::Supervisor supervisor, std::string_view job);
+  std::string take_metrics(int rank) const;
+
+  Boards boards_;                       // before the supervisor, which ends the ranks
   const RankEvents* events_ = nullptr;  // while pump() runs
   proc::Supervisor supervisor_;
   std::map<proc::ChildId, int> ranks_;

@@ -146,6 +146,17 @@ Result<RankOutput> RankOutput::make(const RankOutputOptions& options, OutputQueu
   return output;
 }
 
+void RankOutput::keep(int rank, std::string_view name, std::string_view text) {
+  const base::Path& beside = ranks_[static_cast<size_t>(rank)].streams[index_of(Stream::out)].path;
+  if (beside.empty()) {
+    return;
+  }
+  const auto kept = base::replace_file(beside.parent_path() / name, text);
+  if (!kept.ok() && file_problem_.empty()) {
+    file_problem_ = kept.error().message();
+  }
+}
+
 void RankOutput::put(RankState* state, Stream stream, std::string_view line) {
   if (stream == Stream::err) {
     const std::string_view text = without_end(line);

@@ -82,6 +82,8 @@ class HR_API RankOutput {
   void on_bytes(int rank, Stream stream, std::string_view bytes);
   /// The rank has ended.
   void finish(int rank);
+  /// Put another file beside the rank's; nothing where there are none.
+  void keep(int rank, std::string_view name, std::string_view text);
   /// At most the 20 last lines that the rank wrote on stderr, without ends.
   std::vector<std::string> last_errors(int rank) const;
   /// The first file that could not be written, in words; empty when all could.

@@ -38,6 +38,7 @@ struct RankEnd {
   bool ok = false;
   std::string text;  ///< "exit code 3", "SIGKILL (out of memory)"
   int64_t wall_ms = 0;
+  std::string metrics = {};  ///< what it has counted, as JSON; empty: nothing
 };
 
 /// Called from RankHost::pump().

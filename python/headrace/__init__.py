@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         process_sets_table,
         remove_process_set,
     )
+    from headrace.metrics import flight_record
 
 _LATER = {
     "headrace._arrays": (
@@ -98,6 +99,7 @@ _LATER = {
     "headrace.common.process_sets": (
         "ProcessSet add_process_set global_process_set process_sets_table remove_process_set"
     ),
+    "headrace.metrics": "flight_record",
 }
 _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
 
@@ -143,6 +145,7 @@ __all__ = [
     "cmake_dir",
     "cross_rank",
     "cross_size",
+    "flight_record",
     "global_process_set",
     "grouped_allreduce",
     "init",

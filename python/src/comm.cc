@@ -20,6 +20,7 @@
 #include "headrace/base/environment.h"
 #include "headrace/base/thread.h"
 #include "headrace/comm/context.h"
+#include "headrace/comm/environment.h"
 #include "headrace/comm/settings.h"
 
 namespace headrace::python {
@@ -322,6 +323,8 @@ void bind_context(nb::module_& m) {
             return or_throw(context->split(of, color, key));
           },
           "parent"_a, "color"_a, "key"_a, nb::keep_alive<0, 1>())
+      .def(
+          "flush_metrics", [](const ContextHolder& c) { c->flush_metrics(); }, release_gil())
       .def_prop_ro("local_rank", [](const ContextHolder& c) { return c->topology().local_rank; })
       .def_prop_ro("local_size",
                    [](const ContextHolder& c) { return c->topology().local_world_size; })
@@ -345,6 +348,7 @@ void bind_context(nb::module_& m) {
           config.transport = or_throw(hc::transport_of_name(transport));
         }
         config.node = node;
+        hc::observe_process(&config);
         return make_context(config, set, get);
       },
       "rank"_a, "world_size"_a, "job"_a, "generation"_a, "timeout"_a, "init_timeout"_a,

@@ -143,6 +143,11 @@ void bind_job(nb::module_& parent) {
            "Say that this rank is ending because of an exception; bounded, only the first counts.")
       .def("set", &JobStore::set, "key"_a, "value"_a, "timeout"_a = 60.0)
       .def("get", &JobStore::get, "key"_a, "timeout"_a = 60.0);
+  m.def(
+      "process_metrics", [] { return hc::process_metrics().dump(); }, release_gil(),
+      "What the board of this process says, as JSON.");
+  m.def("flight_records", &hc::flight_records, release_gil(),
+        "What the process sets of each membership of this process did last, as JSON.");
   m.def("join", &join, "ranks"_a = std::vector<int>(), "timeout"_a = 1800.0,
         "start_timeout"_a = nb::none(),
         nb::sig("def join(ranks: Sequence[int] = [], timeout: float = 1800.0, start_timeout: float "

@@ -3,7 +3,59 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
+#include "headrace/comm/algo/operation.h"
+
 namespace headrace::comm {
+
+std::string_view algorithm_name(Algorithm algorithm) {
+  constexpr std::string_view kNames[] = {"unknown", "inline", "one_shot",
+                                         "chunked", "tcp",    "nodes"};
+  return kNames[static_cast<size_t>(algorithm)];
+}
+
+MovedBytes moved_bytes_of(const Call& call, int rank) {
+  const auto sum = [](const std::vector<uint64_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  };
+  const auto own = [&] { return call.counts[static_cast<size_t>(rank)]; };
+  const bool is_root = rank == call.root;
+  uint64_t in = 0;
+  uint64_t out = 0;
+  switch (call.kind) {
+    case Kind::barrier: break;
+    case Kind::all_reduce: in = out = call.count; break;
+    case Kind::reduce:
+      in = call.count;
+      out = is_root ? call.count : 0;
+      break;
+    case Kind::broadcast: (is_root ? in : out) = call.count; break;
+    case Kind::all_gather:
+      in = own();
+      out = sum(call.counts);
+      break;
+    case Kind::gather:
+      in = own();
+      out = is_root ? sum(call.counts) : 0;
+      break;
+    case Kind::reduce_scatter:
+      in = sum(call.counts);
+      out = own();
+      break;
+    case Kind::scatter:
+      in = is_root ? sum(call.counts) : 0;
+      out = own();
+      break;
+    case Kind::all_to_all:
+      in = sum(call.send_counts);
+      out = sum(call.recv_counts);
+      break;
+    case Kind::send: in = call.count; break;
+    case Kind::recv: out = call.count; break;
+  }
+  return {in * dtype_bytes(call.dtype), out * dtype_bytes(call.dtype)};
+}
 
 std::string_view kind_name(Kind kind) {
   constexpr std::string_view kNames[] = {"barrier",    "all_reduce",     "reduce",     "broadcast",

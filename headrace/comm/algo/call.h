@@ -59,6 +59,7 @@ struct Call {
   /// 16-bit floats. Only reduce in one piece and reduce_scatter know it.
   std::optional<Dtype> out_dtype = {};
   Wire16 wire16 = Wire16::none;  ///< of a reduction of f32
+  bool negotiates = false;       ///< Options::negotiates
   /// A part of another call: which one the ranks compare and name, and which part of it this is.
   const Call* told = nullptr;
   uint32_t part = 0;
@@ -88,6 +89,13 @@ struct Call {
     return mixed;
   }
 };
+
+/// What `rank` of the set puts in, and what it gets.
+struct MovedBytes {
+  uint64_t in = 0;
+  uint64_t out = 0;
+};
+MovedBytes moved_bytes_of(const Call& call, int rank);
 
 /// "all_reduce(sum) float32[1024] as bf16 "grad.weight"".
 std::string describe(Kind kind, Op op, Dtype dtype, uint64_t count, int root, std::string_view name,

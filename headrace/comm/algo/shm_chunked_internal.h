@@ -16,6 +16,7 @@ class ShmChunked : public ShmOperation {
  public:
   ShmChunked(const Call& call, ShmChannel& channel, ShmSetState& state);
   Step step() override;
+  Algorithm algorithm() const override { return Algorithm::chunked; }
 
  private:
   using Counter = std::atomic<uint32_t> ProgressLine::*;

@@ -18,6 +18,9 @@ class ShmSmall : public ShmOperation {
   Step step() override;
   /// try_quick() has announced it.
   void set_announced() { announced_ = true; }
+  Algorithm algorithm() const override {
+    return inline_ ? Algorithm::inline_line : Algorithm::one_shot;
+  }
   /// It has not ended at once: whoever goes on with it does not know of rings_later.
   void ring_itself() { rings_later_ = false; }
 

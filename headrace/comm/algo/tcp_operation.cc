@@ -90,6 +90,7 @@ class TcpOperation : public Operation {
  public:
   TcpOperation(const Call& call, const TcpGroup& group, TcpLinks& links, TcpSetState& state);
   Step step() override;
+  Algorithm algorithm() const override { return Algorithm::tcp; }
 
  private:
   /// Offsets are in contribution and result, one behind the other.

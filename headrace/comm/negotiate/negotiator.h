@@ -98,6 +98,13 @@ class Negotiator {
   bool waiting() const {
     return !table_.empty() || slots_waiting_ > 0 || joined_count_ > 0 || !groups_.empty();
   }
+  /// What this rank has had ready for longest, and a rank that has not; nullopt: nothing.
+  struct Wait {
+    const std::string* name = nullptr;  ///< until the next change
+    NamedKind kind = NamedKind::all_reduce;
+    int missing = -1;  ///< rank of this set
+  };
+  std::optional<Wait> oldest_wait() const;
   /// Names that have waited since before `since`, the oldest first.
   std::vector<Stall> stalled(base::Micros since) const;
   /// One text for all of these, for people: who waits how long for whom, what the missing ranks

@@ -31,6 +31,37 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+std::optional<Negotiator::Wait> Negotiator::oldest_wait() const {
+  std::optional<Wait> oldest;
+  uint64_t least = UINT64_MAX;
+  const auto self = static_cast<size_t>(rank_);
+  const auto look = [&](const std::string& name, NamedKind kind, uint64_t order, auto is_there) {
+    if (order >= least || !is_there(self)) {
+      return;
+    }
+    for (size_t rank = 0; rank < world_ranks_.size(); ++rank) {
+      if (!is_there(rank)) {
+        least = order;
+        oldest = Wait{&name, kind, static_cast<int>(rank)};
+        return;
+      }
+    }
+  };
+  for (const auto& [name, entry] : table_) {
+    const auto is_there = [&](size_t rank) {
+      return entry.requests[rank] != nullptr || joined_[rank];
+    };
+    look(name, first_request(entry.requests).kind, entry.order, is_there);
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.ready_count > 0) {
+      look(slot.agreed->name, slot.agreed->any().kind, slot.order,
+           [&](size_t rank) { return slot.ready[rank]; });
+    }
+  }
+  return oldest;
+}
+
 std::vector<Stall> Negotiator::stalled(base::Micros since) const {
   std::vector<std::pair<uint64_t, Stall>> found;
   const auto add = [&](const std::string& name, base::Micros first, uint64_t order, auto is_there) {

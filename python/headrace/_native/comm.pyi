@@ -192,6 +192,7 @@ class Context:
     @property
     def world(self) -> ProcessSet: ...
     def split(self, parent: ProcessSet, color: int, key: int) -> ProcessSet: ...
+    def flush_metrics(self) -> None: ...
     @property
     def local_rank(self) -> int: ...
     @property
@@ -360,6 +361,14 @@ class JobStore:
 
     def set(self, key: str, value: bytes, timeout: float = ...) -> None: ...
     def get(self, key: str, timeout: float = ...) -> bytes: ...
+
+def process_metrics() -> str:
+    """What the board of this process says, as JSON."""
+
+def flight_records() -> list[str]:
+    """
+    What the process sets of each membership of this process did last, as JSON.
+    """
 
 def join(
     ranks: Sequence[int] = [], timeout: float = 1800.0, start_timeout: float | None = None

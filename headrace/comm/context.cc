@@ -77,13 +77,22 @@ size_t bell_bytes(int ranks) { return sizeof(BellLine) * static_cast<size_t>(ran
 ///
 /// A turn over sockets is a system call; what does not come within some ten microseconds is better
 /// slept for, as the kernel needs this core to bring it.
-SpinBudget spin_budget(int local_world_size, bool tcp) {
+SpinBudget spin_budget(const Config& config, int local_world_size, bool tcp) {
   constexpr uint32_t kSocketTurns = 60;
+  constexpr uint32_t kTurnsOfMicro = 20;
   const bool crowded = local_world_size > base::usable_cores();
+  if (config.spin) {
+    const auto micros = std::clamp<int64_t>(config.spin->count(), 0, 10'000'000);
+    return {.turns = static_cast<uint32_t>(micros) * kTurnsOfMicro, .crowded = crowded};
+  }
   if (tcp) {
     return {.turns = crowded ? 0 : kSocketTurns, .crowded = crowded};
   }
   return {.crowded = crowded};
+}
+
+ShmGeometry geometry_of(const Config& config, int ranks) {
+  return ShmGeometry::choose(ranks, config.small_bytes, config.chunk_bytes);
 }
 
 Result<NodeMemory> share_node_memory(const Config& config, const StoreTable& store,
@@ -103,6 +112,8 @@ Result<NodeMemory> share_node_memory(const Config& config, const StoreTable& sto
   return memory;
 }
 
+constexpr uint64_t kPieceBytesMost = uint64_t{16} << 20;
+
 Result<void> check(const Config& config) {
   if (config.world_size < 1 || config.world_size > kNodeRanksMax || config.rank < 0 ||
       config.rank >= config.world_size) {
@@ -116,6 +127,12 @@ Result<void> check(const Config& config) {
     return Error{Errc::invalid_argument,
                  fmt::format("comm: {} streams between two ranks; there may be 1 to {}",
                              config.streams, TcpLinks::kStreamsMax)};
+  }
+  if (std::max(config.chunk_bytes, config.small_bytes) > kPieceBytesMost) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("comm: chunk_bytes is {} and small_bytes {}; each is at most {}, for "
+                             "every rank has memory for some of them",
+                             config.chunk_bytes, config.small_bytes, kPieceBytesMost)};
   }
   return {};
 }
@@ -152,7 +169,7 @@ Result<std::unique_ptr<SetTransport>> Context::State::make_transport(
     auto places = places_of(world_ranks);
     const auto local = std::find(places.begin(), places.end(), topology.local_rank);
     const auto index = static_cast<int>(local - places.begin());
-    const auto geometry = ShmGeometry::choose(static_cast<int>(places.size()));
+    const auto geometry = geometry_of(config, static_cast<int>(places.size()));
     channel.emplace(means.memory, geometry, index, bells, std::move(places));
     std::vector<int> told;
     std::copy_if(world_ranks.begin(), world_ranks.end(), std::back_inserter(told),
@@ -163,13 +180,15 @@ Result<std::unique_ptr<SetTransport>> Context::State::make_transport(
     return std::unique_ptr<SetTransport>(
         std::make_unique<ShmTransport>(std::move(means.mapping), *std::move(channel)));
   }
-  HR_TRY(auto links, TcpLinks::make(rank, std::move(means.connections), config.streams));
+  HR_TRY(auto links, TcpLinks::make(rank, std::move(means.connections),
+                                    {.streams = config.streams, .checks = config.crc}));
   std::vector<int> node_of;
   for (const int one : world_ranks) {
     node_of.push_back(topology.node_of[static_cast<size_t>(one)]);
   }
   auto tcp = std::make_unique<TcpTransport>(
-      std::move(links), TcpTransport::Members{means.set, world_ranks, NodeTree::of(node_of)},
+      std::move(links),
+      TcpTransport::Members{means.set, world_ranks, NodeTree::of(node_of), config.small_bytes},
       network.get());
   if (!channel) {
     return std::unique_ptr<SetTransport>(std::move(tcp));
@@ -266,7 +285,7 @@ Result<NodeMemory> memory_for(const Config& config, const StoreTable& store, con
   if (tcp && config.transport == Transport::tcp) {
     return NodeMemory::make(bell_bytes(1));
   }
-  const size_t channel = ShmGeometry::choose(topology.local_world_size).segment_bytes();
+  const size_t channel = geometry_of(config, topology.local_world_size).segment_bytes();
   return share_node_memory(config, store, meeting, topology, bell_bytes(kNodeRanksMax) + channel);
 }
 
@@ -315,7 +334,7 @@ Result<std::unique_ptr<Context::State>> Context::State::make(const Config& confi
     }
     return std::move(memory).error();
   }
-  const SpinBudget spin = spin_budget(topology.local_world_size, tcp);
+  const SpinBudget spin = spin_budget(config, topology.local_world_size, tcp);
   const bool own_bells = tcp && config.transport == Transport::tcp;
   const NodeBells bells(reinterpret_cast<BellLine*>(memory->data()),
                         own_bells ? 0 : topology.local_rank);
@@ -467,7 +486,7 @@ Result<std::unique_ptr<ProcessSet>> Context::split(ProcessSet& parent, int color
   Result<NodeMemory> memory = Error{Errc::internal, "comm: no memory of a set was asked for"};
   if (leads) {
     const auto ranks = static_cast<int>(state.places_of(world_ranks).size());
-    memory = NodeMemory::make(ShmGeometry::choose(ranks).segment_bytes());
+    memory = NodeMemory::make(geometry_of(state.config, ranks).segment_bytes());
     mine.failed = memory.ok() ? 0 : 1;
     mine.offer = memory.ok() ? memory->offer() : MemoryOffer();
   }

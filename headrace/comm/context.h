@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,8 +30,14 @@ HR_API std::string_view transport_name(Transport transport);
 /// "auto", "shm" or "tcp"; `invalid_argument` for anything else.
 HR_API Result<Transport> transport_of_name(std::string_view name);
 
-/// Who this process is and how it takes part. All but `rank`, `iface`, `gpu_folders`, `node`,
-/// `board` and `flight_*` must be equal on all ranks.
+/// Ports that a rank may listen at, both ends included; 0: any.
+struct PortRange {
+  uint16_t first = 0;
+  uint16_t last = 0;
+};
+
+/// Who this process is and how it takes part. All but `rank`, `iface`, `ports`, `spin`,
+/// `gpu_folders`, `node`, `board` and `flight_*` must be equal on all ranks.
 struct Config {
   int rank = 0;
   int world_size = 1;
@@ -44,7 +51,16 @@ struct Config {
   /// A host from which the kernel hears nothing for hb_ms * hb_miss (at least a second) is lost.
   std::chrono::milliseconds hb_ms{500};
   int hb_miss = 4;
-  int streams = 1;  ///< TCP connections that carry the tensors between two ranks of a set, up to 8
+  int streams = 1;   ///< TCP connections that carry the tensors between two ranks of a set, up to 8
+  bool crc = false;  ///< what goes over TCP has checksums of its own: `corrupt` where one is wrong
+  /// Of operations through a node's memory: bytes that a rank moves at once, and up to which one
+  /// goes in a single piece (over TCP: without a second exchange). 0: by the number of ranks. They
+  /// have no effect on results.
+  uint64_t chunk_bytes = 0;
+  uint64_t small_bytes = 0;
+  /// How long a thread looks for other ranks before it sleeps; default: by cores and transport.
+  std::optional<std::chrono::microseconds> spin = {};
+  PortRange ports = {};          ///< every rank of a host takes one of them
   Wire16 wire16 = Wire16::none;  ///< of reductions whose options do not say it
   /// Of the job: who does not know it is turned away. Without one, rank 0 makes one for this
   /// membership and hands it out through the store, which is as safe as the store is.

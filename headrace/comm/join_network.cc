@@ -51,16 +51,37 @@ NetworkOptions options_of(const Config& config, const Meeting& meeting) {
   return options;
 }
 
-Result<std::shared_ptr<Network>> listen(const Config& config, const Meeting& meeting,
-                                        NetworkEvents events) {
-  const NetworkOptions options = options_of(config, meeting);
-  if (one_machine(meeting)) {
-    return Network::start(options, wire::Endpoint::tcp("127.0.0.1", kAnyPort), std::move(events));
+Result<std::shared_ptr<Network>> listen_at(uint16_t port, const NetworkOptions& options, bool alone,
+                                           const NetworkEvents& events) {
+  if (alone) {
+    return Network::start(options, wire::Endpoint::tcp("127.0.0.1", port), events);
   }
-  auto both = Network::start(options, wire::Endpoint::tcp("::", kAnyPort), events);
-  return both.ok()  // else there is no IPv6
+  auto both = Network::start(options, wire::Endpoint::tcp("::", port), events);
+  return both.ok() || both.error().code() == Errc::busy  // else there is no IPv6
              ? std::move(both)
-             : Network::start(options, wire::Endpoint::tcp("0.0.0.0", kAnyPort), std::move(events));
+             : Network::start(options, wire::Endpoint::tcp("0.0.0.0", port), events);
+}
+
+Result<std::shared_ptr<Network>> listen(const Config& config, const Meeting& meeting,
+                                        const NetworkEvents& events) {
+  const NetworkOptions options = options_of(config, meeting);
+  const bool alone = one_machine(meeting);
+  if (config.ports.first == 0) {
+    return listen_at(kAnyPort, options, alone, events);
+  }
+  const int ports = config.ports.last - config.ports.first + 1;
+  for (int i = 0; i < ports; ++i) {
+    // Ranks of a host begin at different ones.
+    const auto port = static_cast<uint16_t>(config.ports.first + (config.rank % ports + i) % ports);
+    auto network = listen_at(port, options, alone, events);
+    if (network.ok() || network.error().code() != Errc::busy) {
+      return network;
+    }
+  }
+  return Error{Errc::busy,
+               fmt::format("comm: rank {} on {} finds no free port in port_range {}-{}; every rank "
+                           "of a host needs one, and one that has just ended may still hold its",
+                           config.rank, options.host, config.ports.first, config.ports.last)};
 }
 
 Result<std::string> entry_of(const Config& config, const Meeting& meeting,
@@ -102,14 +123,14 @@ Result<std::vector<NetworkPeer>> peers_of(const Config& config, const Meeting& m
 }  // namespace
 
 Result<std::shared_ptr<Network>> join_network(const Config& config, const StoreTable& store,
-                                              const Meeting& meeting, NetworkEvents events) {
+                                              const Meeting& meeting, const NetworkEvents& events) {
   if (config.world_size > kMeshRanksMax) {
     return Error{Errc::unsupported,
                  fmt::format("comm: {} ranks with TCP between them; each rank connects with all "
                              "others, which this version does for at most {}",
                              config.world_size, kMeshRanksMax)};
   }
-  auto network = listen(config, meeting, std::move(events));
+  auto network = listen(config, meeting, events);
   HR_TRY(const auto entries,
          tell_all(config, store, "address", entry_of(config, meeting, network)));
   HR_TRY(auto peers, peers_of(config, meeting, entries));

@@ -12,7 +12,7 @@ namespace headrace::comm {
 /// Listen, tell all ranks where, and connect with all. All ranks call it; where one of them fails
 /// all get an error, as a rule its.
 Result<std::shared_ptr<Network>> join_network(const Config& config, const StoreTable& store,
-                                              const Meeting& meeting, NetworkEvents events);
+                                              const Meeting& meeting, const NetworkEvents& events);
 
 /// A Network for messages between ranks that share memory: local sockets, no control connections.
 Result<std::shared_ptr<Network>> open_mailbox(const Config& config, const Meeting& meeting,

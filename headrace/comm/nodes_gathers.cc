@@ -22,7 +22,10 @@ bool NodesTransport::Broadcasting::begin(uint32_t phase, std::unique_ptr<Operati
     return false;
   }
   part_ = call_;
-  if (phase == 0 && at_root) {
+  if (phase == 0 && !at_root) {
+    part_ = Call();  // who does something else here is found before anybody waits for the network
+    *out = within(phase, Kind::barrier);
+  } else if (phase == 0) {
     part_.root = static_cast<int>(nodes_.place_of(call_.root));
     *out = within(phase, Kind::broadcast);
   } else if (phase == 1 && place() >= (small_ ? size_t{1} : nodes_.rails_.size())) {
@@ -47,7 +50,7 @@ NodesTransport::Gathering::Gathering(const Call& call, NodesTransport& nodes)
   const size_t here = nodes.own_node().size();
   partners_.ranks.push_back(nodes.tcp_->rank());
   for (size_t n = 0; n < all.size(); ++n) {
-    for (size_t first = 0; first < all[n].size(); first += here) {
+    for (size_t first = 0; n != nodes.node_ && first < all[n].size(); first += here) {
       rounds_.push_back({n, first});
     }
     for (size_t p = 0; n != nodes.node_ && p < all[n].size(); ++p) {
@@ -70,8 +73,8 @@ void NodesTransport::Gathering::exchange() {
     const auto rank = static_cast<size_t>(partner);
     const size_t their_place = nodes_.place_of(partner);
     const size_t there = ranks_of_nodes()[nodes_.node_of(partner)].size();
-    const bool sends = rank == own || place() % there == their_place;
-    const bool takes = rank == own || their_place % here == place();
+    const bool sends = rank != own && place() % there == their_place;
+    const bool takes = rank != own && their_place % here == place();
     part_.send_counts.push_back(sends ? call_.counts[own] : 0);
     part_.recv_counts.push_back(takes ? call_.counts[rank] : 0);
     part_.out_offsets.push_back(offsets_[rank]);
@@ -95,16 +98,21 @@ void NodesTransport::Gathering::hand_around(size_t node, size_t first) {
 }
 
 bool NodesTransport::Gathering::begin(uint32_t phase, std::unique_ptr<Operation>* out) {
-  if (phase == 0) {
+  if (phase == 1) {
     exchange();
     *out = between(phase, Kind::all_to_all, partners_);
     return true;
   }
-  if (phase > rounds_.size()) {
+  if (phase > rounds_.size() + 1) {
     return false;
   }
-  const Round& round = rounds_[phase - 1];
+  // The own node first: who does something else there is found before anybody waits for the
+  // network.
+  const Round round = phase == 0 ? Round{nodes_.node_, 0} : rounds_[phase - 2];
   hand_around(round.node, round.first);
+  if (phase == 0) {
+    part_.in = call_.in;
+  }
   *out = within(phase, Kind::all_gather);
   return true;
 }

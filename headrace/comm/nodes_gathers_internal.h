@@ -25,8 +25,8 @@ class NodesTransport::Broadcasting : public Phased {
   uint64_t offset_ = 0;
 };
 
-/// all_gather: each rank sends what it has to one of each other node; then each node hands around
-/// what came from it and from every other one.
+/// all_gather: in the node; then each rank sends what it has to one of each other node, and each
+/// node hands around what came from every other one.
 class NodesTransport::Gathering : public Phased {
  public:
   Gathering(const Call& call, NodesTransport& nodes);

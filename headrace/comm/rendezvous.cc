@@ -43,6 +43,9 @@ Json settings_of(const Config& config) {
                        {"hb_miss", config.hb_miss},
                        {"gpu_staging", config.gpu_staging},
                        {"streams", config.streams},
+                       {"crc", config.crc},
+                       {"chunk_bytes", static_cast<int64_t>(config.chunk_bytes)},
+                       {"small_bytes", static_cast<int64_t>(config.small_bytes)},
                        {"wire16", std::string(wire16_name(config.wire16))},
                        {"secured", config.secret != nullptr}});
 }

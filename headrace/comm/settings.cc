@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 #include <optional>
@@ -64,9 +65,55 @@ Result<void> read_hb_miss(const Given& given, Config* config) {
   return {};
 }
 
+Result<void> read_bytes(const Given& given, uint64_t* out) {
+  HR_TRY(const int64_t number, number_of(given, 1, int64_t{16} << 20));
+  *out = static_cast<uint64_t>(number);
+  return {};
+}
+
+Result<void> read_spin(const Given& given, Config* config) {
+  HR_TRY(const int64_t number, number_of(given, 0, 10'000'000));
+  config->spin = std::chrono::microseconds(number);
+  return {};
+}
+
+Result<void> read_crc(const Given& given, Config* config) {
+  if (given.value != "0" && given.value != "1") {
+    return refused(given, "0 or 1");
+  }
+  config->crc = given.value == "1";
+  return {};
+}
+
+/// Of the engine of named operations, which reads it itself.
+Result<void> check_amount(const Given& given, Config*) {
+  double number = 0;
+  const char* end = given.value.data() + given.value.size();
+  const auto read = std::from_chars(given.value.data(), end, number);
+  if (read.ec != std::errc() || read.ptr != end || !std::isfinite(number) || number < 0) {
+    return refused(given, "a number from 0 on");
+  }
+  return {};
+}
+
 Result<void> read_streams(const Given& given, Config* config) {
   HR_TRY(const int64_t number, number_of(given, 1, 8));
   config->streams = static_cast<int>(number);
+  return {};
+}
+
+Result<void> read_ports(const Given& given, Config* config) {
+  constexpr std::string_view kTakes = "two ports, the lower one first: 40000-40063";
+  const size_t dash = given.value.find('-');
+  if (dash == std::string::npos) {
+    return refused(given, kTakes);
+  }
+  const auto first = whole_number(std::string_view(given.value).substr(0, dash));
+  const auto last = whole_number(std::string_view(given.value).substr(dash + 1));
+  if (!first || !last || *first < 1 || *last < *first || *last > 65'535) {
+    return refused(given, kTakes);
+  }
+  config->ports = {static_cast<uint16_t>(*first), static_cast<uint16_t>(*last)};
   return {};
 }
 
@@ -112,6 +159,17 @@ constexpr Setting kSettings[] = {
     {"STREAMS", read_streams},
     {"WIRE16", read_wire16},
     {"GPU_STAGING", read_gpu_staging},
+    {"CRC", read_crc},
+    {"CHUNK_BYTES",
+     [](const Given& given, Config* config) { return read_bytes(given, &config->chunk_bytes); }},
+    {"SMALL_BYTES",
+     [](const Given& given, Config* config) { return read_bytes(given, &config->small_bytes); }},
+    {"SPIN_US", read_spin},
+    {"FUSION_BYTES", check_amount},
+    {"CYCLE_MS", check_amount},
+    {"STALL_WARN_S", check_amount},
+    {"STALL_FAIL_S", check_amount},
+    {"PORT_RANGE", read_ports},
 };
 
 size_t edit_distance(std::string_view a, std::string_view b) {

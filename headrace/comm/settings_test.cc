@@ -25,6 +25,12 @@ TEST_CASE("settings are taken from their variables") {
                                {"HEADRACE_COMM_STREAMS", "4"},
                                {"HEADRACE_COMM_WIRE16", "bf16"},
                                {"HEADRACE_COMM_FLIGHT_DIR", "flights"},
+                               {"HEADRACE_COMM_PORT_RANGE", "4000-4003"},
+                               {"HEADRACE_COMM_CRC", "1"},
+                               {"HEADRACE_COMM_CHUNK_BYTES", "65536"},
+                               {"HEADRACE_COMM_SMALL_BYTES", "1000"},
+                               {"HEADRACE_COMM_SPIN_US", "0"},
+                               {"HEADRACE_COMM_STALL_WARN_S", "2.5"},
                                {"HEADRACE_IFACE", "eth0"},
                                {"PATH", "/bin"},
                                {"HOROVOD_GLOO_IFACE", "eth1"}};
@@ -33,7 +39,13 @@ TEST_CASE("settings are taken from their variables") {
   CHECK(config.timeout.count() == 1500);
   CHECK(config.hb_ms.count() == 100);
   CHECK(config.hb_miss == 3);
+  CHECK(config.crc);
+  CHECK(config.chunk_bytes == 65'536);
+  CHECK(config.small_bytes == 1000);
+  CHECK(config.spin == std::chrono::microseconds(0));
   CHECK(config.streams == 4);
+  CHECK(config.ports.first == 4000);
+  CHECK(config.ports.last == 4003);
   CHECK(config.wire16 == Wire16::bf16);
   CHECK(config.flight_folder == "flights");
   CHECK(config.iface == "eth0");
@@ -66,6 +78,15 @@ TEST_CASE("values and names that are none are refused with their name") {
   CHECK(error_of({{"HEADRACE_COMM_TRANSPORT", "udp"}}).find("HEADRACE_COMM_TRANSPORT") == 0);
   CHECK(error_of({{"HEADRACE_COMM_STREAMS", "9"}}) ==
         "comm: HEADRACE_COMM_STREAMS is \"9\"; it takes a whole number from 1 to 8");
+  CHECK(error_of({{"HEADRACE_COMM_CRC", "yes"}}) ==
+        "comm: HEADRACE_COMM_CRC is \"yes\"; it takes 0 or 1");
+  CHECK(error_of({{"HEADRACE_COMM_CYCLE_MS", "-1"}}) ==
+        "comm: HEADRACE_COMM_CYCLE_MS is \"-1\"; it takes a number from 0 on");
+  for (const std::string range : {"4000", "4003-4000", "0-5", "1-65536", "a-b", "1-2x"}) {
+    CHECK(error_of({{"HEADRACE_COMM_PORT_RANGE", range}}) ==
+          "comm: HEADRACE_COMM_PORT_RANGE is \"" + range +
+              "\"; it takes two ports, the lower one first: 40000-40063");
+  }
   CHECK(error_of({{"HEADRACE_COMM_WIRE16", "fp16"}}) ==
         "comm: HEADRACE_COMM_WIRE16 is \"fp16\"; it takes none, f16 or bf16");
   CHECK(error_of({{"HEADRACE_COMM_GPU_STAGING", "yes"}}) ==

@@ -13,6 +13,7 @@
 
 #include "headrace/comm/process_ranks_test.h"
 #include "headrace/comm/thread_ranks_test.h"
+#include "headrace/comm/transport/tcp_links.h"
 #include "headrace/wire/channel.h"
 #include "headrace/wire/endpoint.h"
 
@@ -21,24 +22,28 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::MapStore;
 using testing::run_ranks;
 using testing::run_thread_ranks;
 using testing::stored;
 using testing::sum_of_ranks;
 
-/// All over TCP; nodes of one rank; nodes with several ranks.
+/// All over TCP; nodes of one rank; nodes with several ranks; several streams.
 struct Way {
   const char* name;
   Transport transport;
   int ranks_per_node;
+  int streams = 1;
 };
 constexpr Way kWays[] = {{"tcp", Transport::tcp, 4},
                          {"nodes of one rank", Transport::automatic, 1},
-                         {"nodes of two ranks", Transport::automatic, 2}};
+                         {"nodes of two ranks", Transport::automatic, 2},
+                         {"three streams", Transport::tcp, 4, 3}};
 
 std::function<void(Config&)> on_way(const Way& way) {
   return [way](Config& config) {
     config.transport = way.transport;
+    config.streams = way.streams;
     config.node = fmt::format("node {}", config.rank / way.ranks_per_node);
   };
 }
@@ -216,6 +221,120 @@ TEST_CASE("ranks that call different operations all get the same error, with bot
         }
       }
     }
+  }
+}
+
+/// One operation of each kind, by number; small, but for the last two.
+Work start_kind(ProcessSet& set, int kind, std::vector<float>& in, std::vector<float>& out) {
+  const auto ranks = static_cast<uint64_t>(set.size());
+  const auto of = [](std::vector<float>& values, uint64_t count) {
+    return Buffer{values.data(), count, Dtype::f32};
+  };
+  switch (kind) {
+    case 0: return set.all_reduce(of(in, 1), of(out, 1), Op::max);
+    case 1: return set.reduce(of(in, 1), of(out, 1), 2, Op::max);
+    case 2: return set.broadcast(of(in, 1), 3);
+    case 3: return set.all_gather(of(in, 1), of(out, ranks));
+    case 4: return set.reduce_scatter(of(in, ranks), of(out, 1), Op::max);
+    case 5: return set.all_to_all(of(in, ranks), of(out, ranks));
+    case 6: return set.gather(of(in, 1), of(out, ranks), 1);
+    case 7: return set.scatter(of(in, ranks), of(out, 1), 0);
+    case 8: return set.barrier();
+    case 9: return set.broadcast(of(in, in.size()), 3);
+    default: return set.all_gather(of(in, in.size() / ranks), of(out, in.size()));
+  }
+}
+constexpr int kKindsStarted = 11;
+
+TEST_CASE("whatever the kinds that differ, all ranks of several nodes get a mismatch") {
+  for (int pair = 0; pair < kKindsStarted * kKindsStarted; ++pair) {
+    const int even = pair / kKindsStarted;
+    const int odd = pair % kKindsStarted;
+    if (even == odd) {
+      continue;
+    }
+    const int odd_rank = pair % 4;
+    run_thread_ranks(4, on_way(kWays[2]), [&](Context& context) {
+      ProcessSet& world = context.world();
+      static_cast<void>(sum_of_ranks(world, 1));  // the others have ended their init
+      std::vector<float> in(40'000, 1.0F);
+      std::vector<float> out(40'000);
+      auto how =
+          start_kind(world, world.rank() == odd_rank ? odd : even, in, out).wait(seconds(20));
+      for (int i = 0; i < 2 && how.ok(); ++i) {  // some ranks may be done before they hear of it
+        how = world.barrier().wait(seconds(20));
+      }
+      REQUIRE(!how.ok());
+      CHECK_MESSAGE(how.error().code() == Errc::mismatch, even, " and ", odd, ": ",
+                    how.error().message());
+    });
+  }
+}
+
+TEST_CASE(
+    "bytes that the network has damaged end the set on all ranks, with the two that they were "
+    "between") {
+  for (const Way& way : kWays) {
+    CAPTURE(way.name);
+    run_thread_ranks(
+        4,
+        [&](Config& config) {
+          on_way(way)(config);
+          config.crc = true;
+        },
+        [&](Context& context) {
+          ProcessSet& world = context.world();
+          CHECK(sum_of_ranks(world, 100'000) == 0);
+          if (world.rank() == 0) {
+            testing::damage_next(0, 2);
+          }
+          std::vector<float> values(100'000, 1.0F);
+          const Buffer buffer = {values.data(), values.size(), Dtype::f32};
+          auto how = world.all_reduce(buffer, Op::sum).wait(seconds(20));
+          if (how.ok()) {
+            how = world.barrier().wait(seconds(20));
+          }
+          REQUIRE(!how.ok());
+          CHECK(how.error().code() == Errc::corrupt);
+          CHECK(how.error().message().find("bytes from rank 0 came to rank 2 damaged") !=
+                std::string::npos);
+        });
+  }
+}
+
+TEST_CASE("ranks that differ in a setting are told which one, and both values") {
+  MapStore store;
+  std::vector<base::Thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back("rank", [&, rank] {
+      Config config = {.rank = rank, .world_size = 2};
+      config.streams = rank == 0 ? 1 : 3;
+      const auto context = Context::init(config, store.table());
+      REQUIRE(!context.ok());
+      CHECK(context.error().code() == Errc::mismatch);
+      CHECK(context.error().message().find("streams is 1 on rank 0 and 3 on rank 1") !=
+            std::string::npos);
+    });
+  }
+}
+
+TEST_CASE("ranks listen at ports of the range, and say when it is too small") {
+  const auto listener = wire::Listener::bind(wire::Endpoint::tcp("127.0.0.1", 0));
+  REQUIRE(listener.ok());
+  const uint16_t taken = listener->endpoint().port;
+  MapStore store;
+  std::vector<base::Thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back("rank", [&, rank] {
+      Config config = {.rank = rank, .world_size = 2};
+      config.transport = Transport::tcp;
+      config.ports = {taken, taken};
+      const auto context = Context::init(config, store.table());
+      REQUIRE(!context.ok());
+      CHECK(context.error().code() == Errc::busy);
+      CHECK(context.error().message().find("finds no free port in port_range") !=
+            std::string::npos);
+    });
   }
 }
 

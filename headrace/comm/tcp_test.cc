@@ -24,6 +24,7 @@ struct Layout {
   Transport transport = Transport::tcp;
   bool dealt = false;
   int streams = 1;
+  bool checked = false;
 
   int ranks() const { return std::accumulate(nodes.begin(), nodes.end(), 0); }
   std::vector<int> node_of() const {
@@ -54,6 +55,7 @@ const std::vector<Layout> kLayouts = {
     {"tcp 2, two streams", {2}, Transport::tcp, false, 2},
     {"tcp 5, eight streams", {5}, Transport::tcp, false, 8},
     {"3+2, three streams", {3, 2}, Transport::automatic, false, 3},
+    {"tcp 3, checksums", {3}, Transport::tcp, false, 1, true},
 };
 
 void run_layout(const Layout& layout, const std::function<void(Context&)>& body) {
@@ -63,6 +65,7 @@ void run_layout(const Layout& layout, const std::function<void(Context&)>& body)
       [&](Config& config) {
         config.transport = layout.transport;
         config.streams = layout.streams;
+        config.crc = layout.checked;
         config.node = "node " + std::to_string(node_of[static_cast<size_t>(config.rank)]);
       },
       body);
@@ -268,12 +271,13 @@ TEST_CASE("every kind gives the same bytes over shared memory and over TCP") {
 }
 
 TEST_CASE("every kind gives the same bytes whichever way the bytes of several nodes take") {
-  const std::vector<Layout> layouts = {{"3+2", {3, 2}},
-                                       {"3+2 dealt", {3, 2}, Transport::tcp, true},
-                                       {"1+3", {1, 3}},
-                                       {"2x2", {2, 2}},
-                                       {"2x2, four streams", {2, 2}, Transport::tcp, false, 4},
-                                       {"2x3 dealt", {2, 2, 2}, Transport::tcp, true}};
+  const std::vector<Layout> layouts = {
+      {"3+2", {3, 2}},
+      {"3+2 dealt", {3, 2}, Transport::tcp, true},
+      {"1+3", {1, 3}},
+      {"2x2", {2, 2}},
+      {"2x2, four streams", {2, 2}, Transport::tcp, false, 4, true},
+      {"2x3 dealt", {2, 2, 2}, Transport::tcp, true}};
   for (Layout layout : layouts) {
     CAPTURE(layout.name);
     const int streams = layout.streams;
@@ -283,6 +287,7 @@ TEST_CASE("every kind gives the same bytes whichever way the bytes of several no
       for (const Transport transport : {Transport::tcp, Transport::automatic}) {
         layout.transport = transport;
         layout.streams = transport == Transport::tcp ? 1 : streams;
+        layout.checked = transport != Transport::tcp && streams > 1;
         run_layout(layout, [&](Context& context) {
           auto& reference = flat[static_cast<size_t>(context.world().rank())];
           if (transport == Transport::tcp) {
@@ -360,6 +365,31 @@ TEST_CASE("reductions in 16 bits round contributions and result once, whatever c
           }
         });
       }
+    }
+  }
+}
+
+TEST_CASE("sizes of pieces have no effect on results") {
+  const Layout layout = {"3+2", {3, 2}, Transport::automatic};
+  const auto wanted = reduced(layout, 100'003, Dtype::f32, Op::sum, 1.0, 5);
+  for (const uint64_t small : {1U, 1'000'000U}) {
+    for (const uint64_t chunk : {1U, 20'000U}) {
+      const auto node_of = layout.node_of();
+      run_thread_ranks(
+          layout.ranks(),
+          [&](Config& config) {
+            config.node = std::to_string(node_of[static_cast<size_t>(config.rank)]);
+            config.small_bytes = small;
+            config.chunk_bytes = chunk;
+            config.spin = std::chrono::microseconds(0);
+          },
+          [&](Context& context) {
+            const auto in = input(context.world().rank(), 100'003, Dtype::f32, 5);
+            for (const bool blocking : {true, false}) {
+              CHECK(all_reduced(context.world(), in, Dtype::f32, Op::sum, {.blocking = blocking}) ==
+                    wanted);
+            }
+          });
     }
   }
 }

@@ -14,7 +14,10 @@ namespace {
 constexpr base::Micros kControlMost = std::chrono::milliseconds(500);
 
 /// Above, the work of a reduction is shared: it costs one exchange more and saves bytes.
-size_t small_bytes_of(size_t ranks) {
+size_t small_bytes_of(size_t ranks, uint64_t configured) {
+  if (configured > 0) {
+    return configured;
+  }
   return std::max(size_t{4} << 10, (size_t{128} << 10) / std::max<size_t>(ranks, 2));
 }
 
@@ -22,7 +25,7 @@ size_t small_bytes_of(size_t ranks) {
 
 TcpTransport::TcpTransport(TcpLinks links, Members members, Network* network)
     : links_(std::move(links)),
-      state_(links_.ranks(), small_bytes_of(members.world_ranks.size())),
+      state_(links_.ranks(), small_bytes_of(members.world_ranks.size(), members.small_bytes)),
       members_(std::move(members)),
       all_{NodeTree::one_node(links_.ranks()).nodes.front(), members_.tree},
       network_(network),

@@ -21,7 +21,8 @@ class TcpTransport : public SetTransport {
   struct Members {
     uint64_t set = 0;
     std::vector<int> world_ranks;
-    NodeTree tree;  ///< over ranks of the set
+    NodeTree tree;             ///< over ranks of the set
+    uint64_t small_bytes = 0;  ///< Config::small_bytes
   };
   /// `network` must live until leave().
   TcpTransport(TcpLinks links, Members members, Network* network);

@@ -72,13 +72,28 @@ _KNOWN = frozenset(
         "DETERMINISTIC",
     ]
 )
+# Those that are settings of the collectives too, in the same units.
+_OF_COMM = {
+    "FUSION_THRESHOLD": "COMM_FUSION_BYTES",
+    "CYCLE_TIME": "COMM_CYCLE_MS",
+    "STALL_CHECK_TIME_SECONDS": "COMM_STALL_WARN_S",
+    "STALL_SHUTDOWN_TIME_SECONDS": "COMM_STALL_FAIL_S",
+}
 _told: set[str] = set()
 
 
 def setting(name: str) -> str | None:
-    """The value of HEADRACE_`name`, else of HOROVOD_`name`; None where neither is set."""
-    value = os.environ.get(_NATIVE + name)
-    return os.environ.get(_ACCEPTED + name) if value is None else value
+    """The value of HEADRACE_`name`, else of its other names; None where none is set."""
+    for one in _names(name):
+        if one in os.environ:
+            return os.environ[one]
+    return None
+
+
+def _names(name: str) -> list[str]:
+    """Variables that say it, first what counts most."""
+    of_comm = [_NATIVE + _OF_COMM[name]] if name in _OF_COMM else []
+    return [_NATIVE + name, *of_comm, _ACCEPTED + name]
 
 
 def number(name: str, default: float, least: float = 0.0) -> float:
@@ -90,7 +105,8 @@ def number(name: str, default: float, least: float = 0.0) -> float:
     text = setting(name)
     if text is None or not text.strip():
         return default
-    where = f"headrace: {_NATIVE}{name} (or {_ACCEPTED}{name}) is {text!r}"
+    first, *others = _names(name)
+    where = f"headrace: {first} (or {' or '.join(others)}) is {text!r}"
     try:
         value = float(text)
     except ValueError:

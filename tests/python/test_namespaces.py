@@ -57,14 +57,31 @@ class Network:
     def join(self, host: str) -> None:
         ip("-n", self.switch, "link", "set", self.plug(host), "up")
 
-    def start(self, case: str, folder: Path) -> None:
-        for rank, host in enumerate(HOSTS):
+    def start(
+        self, case: str, folder: Path, settings: dict[str, str] | None = None, per_host: int = 1
+    ) -> None:
+        hosts = [host for host in HOSTS for _ in range(per_host)]
+        for rank, host in enumerate(hosts):
             command = ["ip", "netns", "exec", self.host(host), "unshare", "--uts", "sh", "-c",
                        f"hostname host-{host}; exec \"$@\"", "sh", sys.executable, str(WORKER),
-                       case, str(rank), str(len(HOSTS)), str(folder)]  # fmt: skip
+                       case, str(rank), str(len(hosts)), str(folder)]  # fmt: skip
             self.ranks.append(
-                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                subprocess.Popen(
+                    command,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, **(settings or {})},
+                )
             )
+
+    def by_rank(self) -> list[dict[str, object]]:
+        out = []
+        for rank, process in enumerate(self.ranks):
+            said, errors = process.communicate(timeout=60)
+            assert said, f"rank {rank}: {errors}"
+            out.append(json.loads(said))
+        return out
 
     def results(self, of: str = HOSTS) -> dict[str, dict[str, object]]:
         out = {}
@@ -110,6 +127,31 @@ def wait_ready(folder: Path) -> None:
 def test_ranks_on_several_hosts_reduce(network: Network, tmp_path: Path) -> None:
     network.start("reduce", tmp_path)
     assert network.results() == {host: {"sum": 6.0, "last": 6.0} for host in HOSTS}
+
+
+def test_ranks_listen_at_the_ports_and_open_the_streams_that_are_set(
+    network: Network, tmp_path: Path
+) -> None:
+    streams = 3
+    network.start(
+        "sockets",
+        tmp_path,
+        {
+            "HEADRACE_COMM_PORT_RANGE": "41000-41003",
+            "HEADRACE_COMM_STREAMS": str(streams),
+            "HEADRACE_COMM_CRC": "1",
+        },
+    )
+    connections = (len(HOSTS) - 1) * (1 + streams)  # one is for control
+    assert network.by_rank() == [
+        {"sum": 6.0, "listens": [41000 + rank], "connections": connections}
+        for rank in range(len(HOSTS))
+    ]
+
+
+def test_hosts_with_several_ranks_move_what_they_should(network: Network, tmp_path: Path) -> None:
+    network.start("kinds", tmp_path, per_host=2)
+    assert network.by_rank() == [{"wrong": []}] * (2 * len(HOSTS))
 
 
 def test_a_host_that_is_cut_off_is_named_to_all_others(network: Network, tmp_path: Path) -> None:

@@ -137,6 +137,7 @@ class TcpOperation : public Operation {
   bool needs_header(size_t from) const;
   size_t result_ready() const;
   void fail_mismatch(size_t from, const TcpHeader& ours);
+  void fail_damaged(size_t from);
 
   std::vector<int> absent() const override {
     std::vector<int> ranks;
@@ -327,8 +328,10 @@ bool TcpOperation::send(size_t to, size_t stream) {
   }
   Parts parts(kStepBytes);
   parts.add(reinterpret_cast<const std::byte*>(&lane.header) + lane.header_sent, header_left);
-  const size_t end = std::min(ready, run_end(at));
-  if (at < lane.send_contribution) {
+  // With checksums a header is a segment of its own: it is believed before others have come.
+  const bool alone = header_left > 0 && links_.checks();
+  const size_t end = alone ? at : std::min(ready, run_end(at));
+  if (at < std::min(end, lane.send_contribution)) {
     parts.add(plan_.send[to].data + at, std::min(end, lane.send_contribution) - at);
   }
   const std::byte* result = plan_.reduces ? result_to_ : plan_.own.data;
@@ -429,6 +432,19 @@ void TcpOperation::fail_mismatch(size_t from, const TcpHeader& ours) {
   error_->set_origin(std::move(origin));
 }
 
+void TcpOperation::fail_damaged(size_t from) {
+  const int rank = rank_of(from);
+  error_ =
+      Error{Errc::corrupt,
+            fmt::format("comm: in operation {}, {}, bytes from rank {} came to rank {} damaged: "
+                        "their checksum is not that of what was sent; see whether a network "
+                        "card or the memory of either host is broken",
+                        sequence_, describe(lanes_[from].header), rank, links_.rank())};
+  Origin origin;
+  origin.rank = rank;
+  error_->set_origin(std::move(origin));
+}
+
 /// A whole header is there.
 bool TcpOperation::check_header(size_t from) {
   TcpSetState::Peer& peer = peer_of(from);
@@ -483,7 +499,9 @@ bool TcpOperation::receive(size_t from) {
   for (size_t stream = 0; stream < streams_; ++stream) {
     moved = receive(from, stream) || moved;
   }
-  if (!links_.broken(rank_of(from)).empty()) {
+  if (links_.damaged(rank_of(from))) {
+    fail_damaged(from);
+  } else if (!links_.broken(rank_of(from)).empty()) {
     peer_of(from).ended = true;
   }
   return moved;
@@ -614,7 +632,8 @@ bool next_tcp_begun(const TcpLinks& links, const TcpSetState& state) {
     const TcpSetState::Peer& peer = state.peers[static_cast<size_t>(r)];
     // Headers of operations in which it sent nothing may come first.
     const size_t before = peer.expected.size() * sizeof(TcpHeader) - peer.header_bytes;
-    if (r != links.rank() && !peer.closed && !peer.failed && links.has_bytes_after(r, before)) {
+    if (r != links.rank() && !peer.closed && !peer.failed &&
+        links.has_bytes_after(r, before, peer.expected.size())) {
       return true;
     }
   }

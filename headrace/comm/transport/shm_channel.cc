@@ -32,7 +32,7 @@ size_t bytes_of_rank(const ShmGeometry& geometry) {
 
 }  // namespace
 
-ShmGeometry ShmGeometry::choose(int ranks) {
+ShmGeometry ShmGeometry::choose(int ranks, size_t small_bytes, size_t chunk_bytes) {
   // One rank's slots are written by it and read by all others: what counts is that the slots of
   // all ranks for one chunk stay in the caches.
   constexpr size_t kRingBytes = size_t{2} << 20;
@@ -47,6 +47,13 @@ ShmGeometry ShmGeometry::choose(int ranks) {
   const size_t share = (size_t{128} << 10) / std::max<size_t>(n, 2);
   const size_t sizes = pages(n * sizeof(uint64_t));  // of an all_to_all, for each rank
   geometry.small_bytes = std::max(sizes, share / kLineBytes * kLineBytes);
+  if (small_bytes > 0) {
+    geometry.small_bytes =
+        std::max(sizes, (small_bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
+  }
+  if (chunk_bytes > 0) {
+    geometry.chunk_bytes = pages(chunk_bytes);
+  }
   return geometry;
 }
 

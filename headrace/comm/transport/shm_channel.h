@@ -28,8 +28,9 @@ struct ShmGeometry {
   size_t chunk_bytes = size_t{128} << 10;  ///< at most, of the part of one rank
   uint32_t depth = 2;                      ///< chunks of a ring
 
-  /// Chunks that keep a ring of all ranks within the second cache of a core.
-  static ShmGeometry choose(int ranks);
+  /// Chunks that keep a ring of all ranks within the second cache of a core, unless the sizes are
+  /// given (rounded up to what the layout needs).
+  static ShmGeometry choose(int ranks, size_t small_bytes = 0, size_t chunk_bytes = 0);
   size_t segment_bytes() const;
 };
 

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -46,9 +47,16 @@ size_t bytes_of(std::span<const iovec> parts) {
   return sum;
 }
 
+std::atomic<uint64_t> damaged_pair = 0;  // by tests
+uint64_t pair_of(int from, int to) {
+  return (static_cast<uint64_t>(from) + 1) << 32U | static_cast<uint64_t>(to);
+}
+
 }  // namespace
 
-Result<TcpLinks> TcpLinks::make(int rank, std::vector<base::Fd> connections, int streams) {
+void testing::damage_next(int from, int to) { damaged_pair.store(pair_of(from, to)); }
+
+Result<TcpLinks> TcpLinks::make(int rank, std::vector<base::Fd> connections, Options options) {
   base::Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   base::Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll.valid() || !wake.valid()) {
@@ -77,7 +85,7 @@ Result<TcpLinks> TcpLinks::make(int rank, std::vector<base::Fd> connections, int
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
     return errno_error(errno, "comm: watching an event descriptor");
   }
-  return TcpLinks(rank, streams, std::move(links), std::move(epoll), std::move(wake));
+  return TcpLinks(rank, options, std::move(links), std::move(epoll), std::move(wake));
 }
 
 size_t TcpLinks::failed(Link& link, bool* ready, int error_number) {
@@ -94,6 +102,18 @@ size_t TcpLinks::send(int to, std::span<const iovec> parts, int stream) {
   if (!link.writable) {
     return 0;
   }
+  if (!checks_) {
+    return send(link, parts);
+  }
+  uint64_t pair = pair_of(rank_, to);
+  if (damaged_pair.load(std::memory_order_relaxed) == pair &&
+      damaged_pair.compare_exchange_strong(pair, 0)) {
+    link.out.damage_next();
+  }
+  return link.out.gone(send(link, link.out.next(parts)));
+}
+
+size_t TcpLinks::send(Link& link, std::span<const iovec> parts) {
   msghdr message = {};
   message.msg_iov = const_cast<iovec*>(parts.data());  // the kernel only reads it
   message.msg_iovlen = parts.size();
@@ -119,6 +139,29 @@ size_t TcpLinks::receive(int from, std::span<const iovec> parts, int stream) {
   if (!link.readable) {
     return 0;
   }
+  if (!checks_) {
+    return receive(link, parts);
+  }
+  while (link.readable && !link.in.damaged()) {
+    const bool header = link.in.wants_header();
+    const size_t count = link.in.came(receive(link, link.in.next(parts)));
+    if (!header && !link.in.damaged()) {
+      return count;
+    }
+  }
+  return 0;
+}
+
+bool TcpLinks::damaged(int from) const {
+  for (int stream = 0; stream < streams_; ++stream) {
+    if (at(from, stream).in.damaged()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+size_t TcpLinks::receive(Link& link, std::span<const iovec> parts) {
   msghdr message = {};
   message.msg_iov = const_cast<iovec*>(parts.data());
   message.msg_iovlen = parts.size();
@@ -134,7 +177,8 @@ size_t TcpLinks::receive(int from, std::span<const iovec> parts, int stream) {
   return static_cast<size_t>(count);
 }
 
-bool TcpLinks::has_bytes_after(int from, size_t bytes) const {
+bool TcpLinks::has_bytes_after(int from, size_t bytes, size_t sends) const {
+  bytes += checks_ ? at(from, 0).in.extra_bytes(sends) : 0;
   std::array<std::byte, 4096> some;
   HR_CHECK(bytes < some.size(), "a few headers");
   const int fd = at(from, 0).fd.get();

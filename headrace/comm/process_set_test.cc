@@ -53,6 +53,25 @@ TEST_CASE("operations that were submitted without waiting end in their order") {
   });
 }
 
+TEST_CASE("what ends well on one rank does so on all, whatever comes after it") {
+  for (int round = 0; round < 200; ++round) {
+    const bool blocking = round % 2 == 0;
+    ThreadNode node(3, {});
+    node.each([&](int rank, ThreadNode::Sets& sets) {
+      std::array<float, 1> value = {1.0F};
+      const auto reduced =
+          sets[0]->all_reduce(Buffer{.data = value.data(), .count = 1, .dtype = Dtype::f32},
+                              Op::sum, {.blocking = blocking});
+      const auto ended = reduced.wait(std::chrono::seconds(20));
+      if (rank == round % 3) {
+        sets[0]->abort("something else");
+      }
+      CHECK_MESSAGE(ended.ok(), (ended.ok() ? std::string() : ended.error().message()));
+      CHECK(value[0] == 3.0F);
+    });
+  }
+}
+
 TEST_CASE("operations on this thread and on the other are numbered in one order") {
   ThreadNode node(2, {});
   node.each([](int rank, ThreadNode::Sets& sets) {

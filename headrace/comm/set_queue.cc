@@ -146,6 +146,7 @@ void SetQueue::end_all() {
 
 Step SetQueue::step() {
   if (failing_.load(std::memory_order_acquire)) {
+    end_what_can();
     end_all();
     return Step::done;
   }
@@ -269,8 +270,21 @@ void SetQueue::look_for_failure() {
     failed = failure_of_current();
   }
   if (failed) {
+    end_what_can();
     set_failed(*failed);
     end_all();
+  }
+}
+
+/// Others may have failed at an operation that comes after the one under way here, which has all
+/// it needs then and ends well, as it did on them.
+void SetQueue::end_what_can() {
+  Step now = Step::moved;
+  while (now == Step::moved && current_ != nullptr && operation_ != nullptr) {
+    now = operation_->step();
+  }
+  if (now == Step::done && current_ != nullptr) {
+    end_first();
   }
 }
 
@@ -320,6 +334,7 @@ void SetQueue::fail(const Error& error) {
   set_failed(error);
   transport_->wake();
   if (driving_.try_lock()) {
+    end_what_can();
     end_all();
     driving_.unlock();
   }

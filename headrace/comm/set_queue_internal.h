@@ -135,6 +135,7 @@ class SetQueue {
   uint64_t submitted() const {
     return queued_.load(std::memory_order_relaxed) + direct_.load(std::memory_order_relaxed);
   }
+  void end_what_can() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
   void end_first() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);
   void set_failed(const Error& error) HR_EXCLUDES(mutex_);
   void end_all() HR_REQUIRES(driving_) HR_EXCLUDES(mutex_);

@@ -23,6 +23,6 @@ struct GpuLibraries {
 HR_API GpuLibraries find_gpu_libraries(std::span<const std::string> folders);
 
 /// Of a list with colons between, as PATH has them.
-std::vector<std::string> folders_of(std::string_view list);
+HR_API std::vector<std::string> folders_of(std::string_view list);
 
 }  // namespace headrace::comm

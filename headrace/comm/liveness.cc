@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -19,26 +21,28 @@ namespace {
 
 constexpr int kLookMs = 100;  // at processes without a handle
 
-/// When a process was started, as the kernel counts it; empty for one that has ended.
-std::string birth_of(int64_t pid) {
+/// When a process was started, as the kernel counts it; empty for one that has ended; nullopt where
+/// that cannot be told now (no descriptor is left, say).
+std::optional<std::string> birth_of(int64_t pid) {
   constexpr int kState = 0;  // fields behind the name, which may hold anything
   constexpr int kStart = 19;
   const auto stat = base::read_file(fmt::format("/proc/{}/stat", pid), 4096);
   const size_t name_end = stat.ok() ? stat->rfind(')') : std::string::npos;
   if (name_end == std::string::npos) {
-    return {};
+    const bool ended = ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+    return ended ? std::optional(std::string()) : std::nullopt;
   }
   std::istringstream fields(stat->substr(name_end + 1));
   std::string field;
   for (int i = 0; fields >> field; ++i) {
     if (i == kState && (field == "Z" || field == "X")) {
-      return {};
+      return std::string();
     }
     if (i == kStart) {
       return field;
     }
   }
-  return {};
+  return std::nullopt;
 }
 
 Error ended_already(const Liveness::Peer& peer) {
@@ -60,11 +64,15 @@ Result<Liveness::Watched> Liveness::watch(const Peer& peer) {
     return errno_error(errno,
                        fmt::format("comm: watching rank {} (process {})", peer.rank, peer.pid));
   }
-  std::string born = birth_of(peer.pid);
-  if (born.empty()) {
+  auto born = birth_of(peer.pid);
+  if (!born) {
+    return Error{Errc::io, fmt::format("comm: watching rank {}: /proc/{}/stat cannot be read",
+                                       peer.rank, peer.pid)};
+  }
+  if (born->empty()) {
     return ended_already(peer);
   }
-  return Watched{peer.rank, {}, peer.pid, std::move(born)};
+  return Watched{peer.rank, {}, peer.pid, *std::move(born)};
 }
 
 Result<std::unique_ptr<Liveness>> Liveness::start(const std::vector<Peer>& peers,
@@ -109,7 +117,12 @@ void Liveness::run() {
     }
     for (size_t i = peers_.size(); i > 0; --i) {
       const Watched& peer = peers_[i - 1];
-      if (events[i].revents != 0 || (!peer.handle.valid() && birth_of(peer.pid) != peer.born)) {
+      bool ended = events[i].revents != 0;
+      if (!peer.handle.valid()) {
+        const auto born = birth_of(peer.pid);
+        ended = born && *born != peer.born;
+      }
+      if (ended) {
         const int rank = peer.rank;
         peers_.erase(peers_.begin() + static_cast<int64_t>(i - 1));
         on_death_(rank);

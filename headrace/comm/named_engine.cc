@@ -162,7 +162,6 @@ Result<void> NamedSet::State::turn() {
       negotiator.submit(one->call.tensor->name, one->call.tensor->encoded);
     }
     submitted.swap(incoming);
-    incoming.clear();
     if (std::exchange(join_is_new, false)) {
       negotiator.join();
     }

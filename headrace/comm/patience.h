@@ -49,7 +49,8 @@ class Patience {
     passed_ = 0;
     if (sleeps_) {
       const bool soon = Clock::now() - since_ < kWorthLooking;
-      turns_ = soon ? std::min(budget_.turns, 2 * turns_) : std::max(kTurnsLeast, turns_ / 2);
+      turns_ = soon ? std::min(budget_.turns, 2 * turns_)
+                    : std::max(std::min(kTurnsLeast, budget_.turns), turns_ / 2);
       sleeps_ = false;
     }
   }

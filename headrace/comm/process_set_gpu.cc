@@ -57,6 +57,7 @@ SetDoor door_of(ProcessSet::State& state) {
             return state.submit(std::move(call), {.name = name,
                                                   .prescale = call.prescale,
                                                   .postscale = call.postscale,
+                                                  .wire16 = Wire16::none,
                                                   .timeout = left_of(deadline)});
           },
       .failure =

@@ -50,8 +50,9 @@ class SetObserver {
   /// The same, of one that has no Call.
   void ended_at_once(const QuickReduce& what, uint64_t sequence, uint64_t bytes) {
     tally_.add_all_reduce(bytes);
-    ring_.ended_at_once(sequence, flight_what(Kind::all_reduce, what.op, what.dtype), bytes,
-                        bytes <= kInlineBytes ? Algorithm::inline_line : Algorithm::one_shot);
+    ring_.ended_at_once(
+        sequence, flight_what(Kind::all_reduce, what.averages ? Op::average : what.op, what.dtype),
+        bytes, bytes <= kInlineBytes ? Algorithm::inline_line : Algorithm::one_shot);
     if (sequence % kBatch == kBatch - 1) [[unlikely]] {
       flush();
     }

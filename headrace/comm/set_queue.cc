@@ -265,20 +265,34 @@ bool SetQueue::waits_on_core() const {
 void SetQueue::look_for_failure() {
   transport_->look_for_failure();
   std::optional<Error> failed = transport_->failure();
-  if (!failed && current_ != nullptr) {
+  const bool of_current = !failed && current_ != nullptr;
+  if (of_current) {
     waits_for_.store(operation_->missing(), std::memory_order_relaxed);
     failed = failure_of_current();
   }
-  if (failed) {
-    end_what_can();
-    set_failed(*failed);
-    end_all();
+  if (!failed) {
+    return;
   }
+  end_what_can();
+  if (of_current && current_ == nullptr) {
+    return;  // it was not too late: whoever looks late has slept longer than it took
+  }
+  set_failed(*failed);
+  end_all();
 }
 
 /// Others may have failed at an operation that comes after the one under way here, which has all
-/// it needs then and ends well, as it did on them.
+/// it needs then and ends well, as it did on them. Not large ones: whoever tells of a failure is
+/// not to be held up by copying.
 void SetQueue::end_what_can() {
+  constexpr uint64_t kBytesMost = uint64_t{1} << 20;
+  if (current_ == nullptr || operation_ == nullptr) {
+    return;
+  }
+  const MovedBytes bytes = moved_bytes_of(current_->call, rank_);
+  if (bytes.in + bytes.out > kBytesMost) {
+    return;
+  }
   Step now = Step::moved;
   while (now == Step::moved && current_ != nullptr && operation_ != nullptr) {
     now = operation_->step();

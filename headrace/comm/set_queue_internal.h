@@ -126,8 +126,8 @@ class SetQueue {
   void close() HR_EXCLUDES(mutex_, driving_);
 
  private:
-  /// The next call may be done on the caller's thread, over shared memory in one piece.
   uint64_t take_number() HR_REQUIRES(driving_);
+  /// The next call may be done on the caller's thread, over shared memory in one piece.
   ShmTransport* takes_now(std::optional<size_t> bytes) HR_REQUIRES(driving_);
   std::shared_ptr<WorkState> first() HR_EXCLUDES(mutex_);
   std::string absent_text() const HR_REQUIRES(driving_);

@@ -198,8 +198,8 @@ def _autotune() -> tuple[str, str, int, int, int, bool, bool]:
         int(number("AUTOTUNE_WARMUP_SAMPLES", 3)),
         int(number("AUTOTUNE_STEPS_PER_SAMPLE", 10, 1)),
         int(number("AUTOTUNE_BAYES_OPT_MAX_SAMPLES", 20, 1)),
-        setting("FUSION_THRESHOLD") is not None,
-        setting("CYCLE_TIME") is not None,
+        bool((setting("FUSION_THRESHOLD") or "").strip()),
+        bool((setting("CYCLE_TIME") or "").strip()),
     )
 
 

@@ -439,9 +439,10 @@ void TcpOperation::fail_damaged(size_t from) {
             fmt::format("comm: in operation {}, {}, bytes from rank {} came to rank {} damaged: "
                         "their checksum is not that of what was sent; see whether a network "
                         "card or the memory of either host is broken",
-                        sequence_, describe(lanes_[from].header), rank, links_.rank())};
+                        sequence_, describe(lanes_[from].header), state_.told(rank),
+                        state_.told(links_.rank()))};
   Origin origin;
-  origin.rank = rank;
+  origin.rank = state_.told(rank);
   error_->set_origin(std::move(origin));
 }
 

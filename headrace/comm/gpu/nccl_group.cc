@@ -69,20 +69,23 @@ bool NcclGroup::finalize() {
 Result<void> NcclGroup::settle(int result, const char* call, const GpuPatience& patience) const {
   base::Micros pause = kAskLeast;
   while (true) {
-    ncclComm* comm = comm_.load();
-    if (result != kNcclSuccess && result != kNcclInProgress) {
-      return nccl_->error(result, call, comm);
-    }
-    if (comm == nullptr) {
-      return aborted();
-    }
-    int state = kNcclSuccess;
-    result = nccl_->async_error(comm, &state);
-    if (result == kNcclSuccess && state == kNcclSuccess) {
-      return {};
-    }
-    if (result == kNcclSuccess && state != kNcclInProgress) {
-      return nccl_->error(state, call, comm);
+    {
+      base::MutexLock lock(asking_);
+      ncclComm* comm = comm_.load();
+      if (comm == nullptr) {
+        return aborted();
+      }
+      if (result != kNcclSuccess && result != kNcclInProgress) {
+        return nccl_->error(result, call, comm);
+      }
+      int state = kNcclSuccess;
+      result = nccl_->async_error(comm, &state);
+      if (result == kNcclSuccess && state == kNcclSuccess) {
+        return {};
+      }
+      if (result == kNcclSuccess && state != kNcclInProgress) {
+        return nccl_->error(state, call, comm);
+      }
     }
     if (auto failed = patience.failure()) {
       return *std::move(failed);
@@ -129,6 +132,7 @@ Result<void> NcclGroup::enqueue(std::span<const Call> calls, const GpuPatience& 
 }
 
 Result<void> NcclGroup::health() const {
+  base::MutexLock lock(asking_);
   ncclComm* comm = comm_.load();
   if (comm == nullptr) {
     return aborted();
@@ -149,7 +153,12 @@ void NcclGroup::abort() HR_NO_THREAD_SAFETY_ANALYSIS {
     locked = calls_.try_lock();
   }
   // Unlocked: a launch waits for kernels that wait for a rank that is gone; this is what ends them.
-  if (ncclComm* comm = comm_.exchange(nullptr); comm != nullptr) {
+  ncclComm* comm = nullptr;
+  {
+    base::MutexLock lock(asking_);
+    comm = comm_.exchange(nullptr);
+  }
+  if (comm != nullptr) {
     static_cast<void>(nccl_->abort(comm));
   }
   if (locked) {

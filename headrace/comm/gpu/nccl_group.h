@@ -65,6 +65,8 @@ class NcclGroup {
   void* scratch_ = nullptr;
   bool joined_ = false;
   base::Mutex calls_;  // NCCL wants one call of a group at a time
+  mutable base::Mutex
+      asking_;  // leaf; held over a question to NCCL, which abort() must not free it under
   std::atomic<ncclComm*> comm_ = nullptr;
 };
 

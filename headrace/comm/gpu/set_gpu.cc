@@ -55,6 +55,9 @@ SetGpu::~SetGpu() {
   {
     base::MutexLock lock(setup_);
     group = std::move(group_);
+  }
+  {
+    base::MutexLock lock(linking_);
     links = std::move(links_);
   }
   for (const Flight& one : flights()) {
@@ -176,13 +179,20 @@ void SetGpu::begin_group(base::Deadline deadline) {
   work->deadline = deadline;
   work->gpu = std::make_shared<GpuTicket>(means().events);
   base::MutexLock lock(mutex_);
-  collected_[std::this_thread::get_id()].work = std::move(work);
+  Collected& open = collected_[std::this_thread::get_id()];
+  if (open.depth++ == 0) {
+    open.work = std::move(work);
+  }
 }
 
 Work SetGpu::end_group() {
   Collected group;
   {
     base::MutexLock lock(mutex_);
+    const auto open = collected_.find(std::this_thread::get_id());
+    if (open != collected_.end() && --open->second.depth > 0) {
+      return Work(open->second.work);  // of the group around it, which begins it
+    }
     if (auto found = collected_.extract(std::this_thread::get_id())) {
       group = std::move(found.mapped());
     }
@@ -289,7 +299,7 @@ Work SetGpu::message(Call&& call, int tag, base::Deadline deadline) {
     work->sequence = submitted_++;
   }
   if (take_off({work, nullptr})) {
-    base::MutexLock lock(setup_);
+    base::MutexLock lock(linking_);
     auto& link = links_[{what.root, what.kind}];
     if (link == nullptr) {
       link = std::make_unique<GpuLink>(*this, what.root, what.kind);

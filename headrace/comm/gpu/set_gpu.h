@@ -51,6 +51,7 @@ class SetGpu {
   struct Collected {
     std::vector<Call> calls;
     std::shared_ptr<WorkState> work;
+    int depth = 0;  // groups within the group
   };
 
   const GpuMeans& means() HR_EXCLUDES(load_);
@@ -86,7 +87,9 @@ class SetGpu {
   base::Mutex setup_;  // before mutex_; held while ranks meet
   std::optional<Result<GpuWay>> way_ HR_GUARDED_BY(setup_);
   std::unique_ptr<NcclGroup> group_ HR_GUARDED_BY(setup_);
-  std::map<std::pair<int, Kind>, std::unique_ptr<GpuLink>> links_ HR_GUARDED_BY(setup_);
+
+  base::Mutex linking_;  // leaf: messages go while ranks meet for a collective
+  std::map<std::pair<int, Kind>, std::unique_ptr<GpuLink>> links_ HR_GUARDED_BY(linking_);
 
   base::Mutex mutex_;  // leaf
   base::CondVar changed_;

@@ -18,6 +18,8 @@ namespace headrace::comm {
 namespace {
 
 constexpr size_t kSeenMost = 1000;
+constexpr size_t kNamesMost = 100'000;
+constexpr int64_t kCycleMostUs = 3'600'000'000;
 constexpr double kWorthIt = 0.98;  // of the best score so far
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr std::array kFusions = {uint64_t{0}, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 128 * kMiB};
@@ -32,6 +34,14 @@ size_t with(std::vector<Value>& candidates, Value start) {
     candidates.insert(place, start);
   }
   return index;
+}
+
+/// "allreduce.noname.17": a number instead of a name, which does not come again.
+bool is_numbered(std::string_view name) {
+  constexpr std::string_view kMark = ".noname.";
+  const size_t mark = name.find(kMark);
+  return mark != std::string_view::npos &&
+         name.find_first_not_of("0123456789", mark + kMark.size()) == std::string_view::npos;
 }
 
 double milliseconds(std::chrono::microseconds time) {
@@ -62,11 +72,11 @@ Autotuner::Autotuner(AutotuneOptions options, int ranks, Tuned start)
 }
 
 std::optional<Tuned> Autotuner::submitted(std::string_view name, uint64_t bytes, double waited) {
-  if (done_) {
+  if (done_ || is_numbered(name)) {
     return std::nullopt;
   }
   std::optional<Tuned> change;
-  if (names_.contains(std::string(name))) {
+  if (names_.contains(std::string(name)) || names_.size() > kNamesMost) {
     change = end_step(waited - waited_before_);
     names_.clear();
     signature_ = 0;
@@ -189,7 +199,7 @@ std::optional<Tuned> Autotuner::winner_before() const {
   const auto json = parse_json(*text);
   const int64_t fusion = json.ok() ? json->get_integer("fusion_bytes", -1) : -1;
   const int64_t cycle = json.ok() ? json->get_integer("cycle_time_us", -1) : -1;
-  if (fusion < 0 || cycle < 0) {
+  if (fusion < 0 || cycle < 0 || cycle > kCycleMostUs) {
     base::log_warning(
         fmt::format("comm: autotune: {} cannot be read and is not used", winner_file()));
     return std::nullopt;

@@ -2,6 +2,7 @@
 // `headrace run` and the processes that belong to it.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
@@ -104,6 +105,9 @@ int run_job(const Arguments& arguments) {
   }
   tell_ignored(arguments);
   install_interrupt_handler();
+  // Meant for a rank; its default would end the job. A handler, for what is ignored stays so in
+  // ranks.
+  ::signal(SIGUSR2, [](int) {});
   options->interrupt_fd = interrupt_fd();
   const auto outcome = run::launch(*options);
   if (!outcome.ok()) {

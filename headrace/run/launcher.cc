@@ -40,6 +40,8 @@ using base::Micros;
 constexpr Millis kGrace{5000};
 // For ranks that learn of another one's end, and are to write what they did last.
 constexpr Millis kFlightTime{1000};
+constexpr const char* kWritten[] = {"HEADRACE_COMM_FLIGHT_DIR", "HEADRACE_TIMELINE",
+                                    "HOROVOD_TIMELINE"};
 // A try to reach an agent, between two looks for an interrupt: it begins short, and need not be
 // longer than the agent waits for a launcher to prove itself.
 constexpr Millis kTryFirst{1000};
@@ -533,7 +535,13 @@ void Job::wait_for_events() {
 /// The others write what they did last before they are told to end, where the user wants to know.
 bool Job::others_had_time() {
   if (!stop_at_) {
-    const bool writes = base::environment("HEADRACE_COMM_FLIGHT_DIR").has_value();
+    const auto is_set = [](const char* name) {
+      return !base::environment(name).value_or(std::string()).empty();
+    };
+    const auto is_timeline = [](const auto& one) { return one.first == "HOROVOD_TIMELINE"; };
+    const bool writes =
+        std::any_of(std::begin(kWritten), std::end(kWritten), is_set) ||
+        std::any_of(options_.settings.begin(), options_.settings.end(), is_timeline);
     stop_at_ = base::Deadline::in(writes ? kFlightTime : Millis{});
   }
   return stop_at_->passed();

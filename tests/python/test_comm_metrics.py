@@ -193,6 +193,7 @@ def test_sigusr2_without_a_folder_writes_where_the_rank_is(
 ) -> None:
     process = launch(headrace_binary, 2, HANGS, cwd=tmp_path)
     ranks = pids(process, 2)
+    process.send_signal(signal.SIGUSR2)  # to the launcher, which has nothing to tell and goes on
     os.kill(ranks[1], signal.SIGUSR2)
     wait_for("a file", lambda: len(records(tmp_path)) == 1)
     assert records(tmp_path)[0]["rank"] == 1

@@ -71,6 +71,20 @@ Autotuner::Autotuner(AutotuneOptions options, int ranks, Tuned start)
   }
 }
 
+Autotuner::~Autotuner() {
+  if (!done_) {
+    base::log_info(fmt::format(
+        "comm: autotune: the job ended before the search did, after {} samples of {} steps; "
+        "nothing is kept{}",
+        scores_.size(), options_.steps_per_sample,
+        scores_.empty()
+            ? std::string()
+            : fmt::format("; best so far: --fusion-threshold-mb {:g} --cycle-time-ms {:g}",
+                          static_cast<double>(best_.fusion_bytes) / kMiB,
+                          milliseconds(best_.cycle_time))));
+  }
+}
+
 std::optional<Tuned> Autotuner::submitted(std::string_view name, uint64_t bytes, double waited) {
   if (done_ || is_numbered(name)) {
     return std::nullopt;
@@ -88,14 +102,16 @@ std::optional<Tuned> Autotuner::submitted(std::string_view name, uint64_t bytes,
 }
 
 std::optional<Tuned> Autotuner::end_step(double seconds) {
+  const uint64_t weight = weights_[signature_] += names_.size();
   // The first one has the parameters' broadcasts in it, and what else comes once.
-  if (names_.size() > main_tensors_ && !seen_once_.insert(signature_).second) {
+  const bool again = weight > names_.size();
+  if (again && scores_.empty() && signature_ != main_ && weight > weights_[main_]) {
     main_ = signature_;
     main_tensors_ = names_.size();
     seconds_.clear();
   }
-  if (seen_once_.size() > kSeenMost) {
-    seen_once_.clear();
+  if (weights_.size() > kSeenMost) {
+    weights_ = {{main_, weights_[main_]}};
   }
   if (signature_ != main_ || main_tensors_ == 0) {
     return std::nullopt;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -41,6 +42,9 @@ struct AutotuneOptions {
 class HR_API Autotuner {
  public:
   Autotuner(AutotuneOptions options, int ranks, Tuned start);
+  ~Autotuner();
+  Autotuner(const Autotuner&) = delete;
+  Autotuner& operator=(const Autotuner&) = delete;
 
   /// A tensor is submitted; `waited`: seconds that this rank has waited so far. What all ranks are
   /// to use from now on, when that changes.
@@ -72,9 +76,9 @@ class HR_API Autotuner {
   uint64_t signature_ = 0;
   double waited_before_ = 0;
 
-  // The training step: of those that came more than once the one with most tensors. Others
-  // (evaluation, say) do not count.
-  std::unordered_set<uint64_t> seen_once_;
+  // The training step: of those that came more than once the one with most tensors in all. Others
+  // (evaluation, a step with a metric beside the gradients) do not count.
+  std::unordered_map<uint64_t, uint64_t> weights_;  // tensors so far, by signature
   uint64_t main_ = 0;
   size_t main_tensors_ = 0;
   std::vector<double> seconds_;  // of the sample under way

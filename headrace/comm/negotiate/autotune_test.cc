@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 #include <sstream>
 
 #include "headrace/base/file.h"
@@ -130,6 +131,24 @@ TEST_CASE("steps with other tensors do not count") {
   }
   REQUIRE(tuner.done());
   CHECK(tuner.best() == Tuned{16 * kMiB, std::chrono::microseconds(500)});
+}
+
+TEST_CASE("a metric beside the gradients of some steps is no other training step") {
+  const base::TestFolder folder;
+  for (const int every : {3, 5, 20, 50}) {
+    Autotuner tuner({.folder = folder.path().string()}, every, kStart);
+    Training training(&bowl);
+    while (!tuner.done()) {
+      training.step(tuner, training.steps % every == every - 1 ? 21 : 20);
+      REQUIRE(training.steps < 500);
+    }
+    CHECK(tuner.best() == Tuned{16 * kMiB, std::chrono::microseconds(500)});
+  }
+  std::set<std::string> models;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    models.insert(entry.path().filename().string().substr(0, 16));
+  }
+  CHECK(models.size() == 1);  // the same, whatever the metric
 }
 
 TEST_CASE("the next run of the same model on as many ranks begins with the winner") {

@@ -143,7 +143,8 @@ TEST_CASE("C: the collectives move and reduce on three ranks") {
 }
 
 TEST_CASE("C: works are waited for, tested, told of, and freed") {
-  std::atomic<bool> first_part_over = false;  // on rank 1
+  std::atomic<bool> first_part_over = false;   // on rank 1
+  std::atomic<bool> second_part_over = false;  // on rank 0
   each_rank(2, [&](int rank, hr_comm_context* context) {
     hr_comm_set* world = hr_comm_world(context);
     Floats values(1000, static_cast<float>(rank + 1));
@@ -182,9 +183,11 @@ TEST_CASE("C: works are waited for, tested, told of, and freed") {
       CHECK(says("enough"));
       hr_comm_work_free(work);
       CHECK(hr_comm_set_failure(world) == HR_COMM_CANCELLED);
+      second_part_over = true;
     } else {
       first_part_over = true;
-      while (hr_comm_set_failure(world) == HR_COMM_OK) {
+      // Or the barrier of rank 0 would end well.
+      while (hr_comm_set_failure(world) == HR_COMM_OK || !second_part_over) {
         base::sleep_for(milliseconds(1));
       }
       // The barrier that rank 0 had entered may still come to its end; no later one does.

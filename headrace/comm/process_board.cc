@@ -30,7 +30,9 @@ std::string run_of(std::string job) {
     return std::isalnum(letter) != 0 || letter == '-' || letter == '_';
   };
   job.resize(std::min(job.size(), kLettersMost));
-  std::replace_if(job.begin(), job.end(), [&](char one) { return !is_plain(one); }, '_');
+  std::replace_if(
+      job.begin(), job.end(), [&](char one) { return !is_plain(static_cast<unsigned char>(one)); },
+      '_');
   return job.empty() ? "none" : job;
 }
 

@@ -372,8 +372,8 @@ TEST_CASE("the report of a stall tells who waits for whom") {
 
 TEST_CASE("the report of a stall cuts long names, and shows no control characters") {
   Job job(2);
-  for (const int rank : {0, 1}) {
-    for (int i = 0; i < 20; ++i) {
+  for (const size_t rank : {0U, 1U}) {
+    for (size_t i = 0; i < 20; ++i) {
       const std::string name =
           std::string(60'000, 'n') + "\x1b[2J" + std::to_string(rank * 100 + i);
       job[rank].submit(name, encode(tensor({1})));

@@ -157,6 +157,10 @@ FAKE_API int cudaMalloc(void** memory, size_t bytes) {
 }
 FAKE_API int cudaMemcpyAsync(void* to, const void* from, size_t bytes, int /*kind*/,
                              CUstream_st* stream) {
-  real(stream).push([=] { std::memcpy(to, from, bytes); });
+  real(stream).push([=] {
+    if (bytes > 0) {
+      std::memcpy(to, from, bytes);
+    }
+  });
   return kSuccess;
 }

@@ -42,6 +42,13 @@ struct CUstream_st;
 
 namespace {
 
+/// memmove, of nothing too.
+void move_bytes(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) {
+    std::memmove(to, from, bytes);
+  }
+}
+
 using headrace::bf16_of_f32;
 using headrace::f16_of_f32;
 using headrace::f32_of_bf16;
@@ -246,7 +253,7 @@ class Run {
       auto& part = (*parts)[static_cast<size_t>(r)];
       part.resize(bytes);
       if (r == op.comm->rank) {
-        std::memcpy(part.data(), own, bytes);
+        move_bytes(part.data(), own, bytes);
       } else {
         receive(r, part.data(), bytes);
       }
@@ -279,7 +286,7 @@ class Run {
       case What::broadcast:
         if (comm.rank == op.root) {
           others([&](int r) { send(r, op.in, bytes); });
-          finish_.push_back([op, bytes] { std::memmove(op.out, op.in, bytes); });
+          finish_.push_back([op, bytes] { move_bytes(op.out, op.in, bytes); });
         } else {
           receive(op.root, op.out, bytes);
         }
@@ -290,7 +297,7 @@ class Run {
           receive(r, op.out + static_cast<size_t>(r) * bytes, bytes);
         });
         finish_.push_back([op, bytes, self = static_cast<size_t>(comm.rank)] {
-          std::memmove(op.out + self * bytes, op.in, bytes);
+          move_bytes(op.out + self * bytes, op.in, bytes);
         });
         break;
       case What::reduce_scatter:
@@ -313,7 +320,7 @@ class Run {
       if (!parts.empty() && to.sent.load() == to.taken.load()) {
         Part& part = parts.front();
         to.length = std::min(part.left, kChunk);
-        std::memcpy(to.data, part.data, to.length);
+        move_bytes(to.data, part.data, to.length);
         part.data += to.length;
         part.left -= to.length;
         to.sent.fetch_add(1);
@@ -329,7 +336,7 @@ class Run {
       if (!parts.empty() && from.sent.load() != from.taken.load()) {
         Part& part = parts.front();
         const size_t bytes = std::min<size_t>(from.length, part.left);
-        std::memcpy(part.data, from.data, bytes);
+        move_bytes(part.data, from.data, bytes);
         part.data += bytes;
         part.left -= bytes;
         from.taken.fetch_add(1);

@@ -130,4 +130,5 @@ def main() -> None:
         print(f"rank {rank}: {time.monotonic() - start:.2f} s: {error}", file=sys.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()

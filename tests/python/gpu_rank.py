@@ -9,32 +9,12 @@ from __future__ import annotations
 import array
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from comm_rank import folder_store
 from headrace._errors import Error
 from headrace._native import comm
-
-
-def folder_store(folder: Path) -> tuple[Any, Any]:
-    def path_of(key: str) -> Path:
-        return folder / key.replace("/", "_")
-
-    def store_set(key: str, value: str) -> None:
-        part = path_of(key).with_suffix(".part")
-        part.write_text(value)
-        part.rename(path_of(key))
-
-    def store_get(key: str, limit: float) -> str | None:
-        end = time.monotonic() + limit
-        while not path_of(key).exists():
-            if time.monotonic() > end:
-                return None
-            time.sleep(0.002)
-        return path_of(key).read_text()
-
-    return store_set, store_get
 
 
 def on_gpu(values: Any) -> Any:
